@@ -14,17 +14,19 @@ from math import inf, nan
 from anima.compiler.scalars.arithmetic import MOST_STEPS, State, maximum, repeat
 from anima.compiler.scalars.base import Num, polynomial, select
 from anima.compiler.scalars.exponential import exp, log, power
-from anima.compiler.scalars.special import FORMULAS, digamma_f64, digamma_right, lgamma_right
+from anima.compiler.scalars.special import FORMULAS, digamma, digamma_right, lgamma_right, ndtr_f32
 from anima.ops.formula import FORMULAS as SHARED
 from anima.ops.incomplete import betainc, fraction, igamma, igammac, regions, scale, series
 from anima.ops.series import BERNOULLI, I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
 
 
-def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
-    """The function, computed in f64 for f32."""
+def _in_f64(function: Callable[..., Num], single: Callable[..., Num] | None) -> Callable[..., Num]:
+    """The function, computed for f32 by a formula of its own, or in f64."""
     def either(*args: Num) -> Num:
         if args[0].kind.name == "f64":
             return function(*args)
+        if single is not None:
+            return single(*args)
         return function(*[a.cast("fpext", "double") for a in args]).cast("fptrunc", "float")
     return either
 
@@ -81,7 +83,7 @@ def polygamma_f64(m: Num, x: Num) -> Num:
     size = exp(lgamma_right(order + 1.0)).rint() * zeta_f64(order + 1.0, x)
     half = order * 0.5
     result = select(half == half.rint(), -size, size)
-    result = select(m == 0.0, digamma_f64(x), result)
+    result = select(m == 0.0, digamma(x), result)
     return select((m >= 0.0) & (m == m.rint()), result, nan)
 
 
@@ -132,6 +134,7 @@ _FUNCTIONS: dict[str, Callable[..., Num]] = {
     "igamma": igamma_f64, "igammac": igammac_f64, "igamma_grad_a": igamma_grad_a_f64,
     "random_gamma_grad": random_gamma_grad_f64, "regularized_incomplete_beta": betainc_f64}
 _FUNCTIONS |= {name: partial(p.formula, f=FORMULAS) for name, p in SHARED.items()}
-INCOMPLETE = {name: _in_f64(function) for name, function in _FUNCTIONS.items()}
+_SINGLE = {"ndtr": ndtr_f32}
+INCOMPLETE = {name: _in_f64(function, _SINGLE.get(name)) for name, function in _FUNCTIONS.items()}
 ARITY = {"bessel_i0e": 1, "bessel_i1e": 1, "regularized_incomplete_beta": 3} | {
     name: len(p.operands) for name, p in SHARED.items()}

@@ -10,7 +10,9 @@ that accuracy is relative to the result near them too; left of 0 lgamma and diga
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log, nan, pi
+from math import inf, log, nan, pi, sqrt
+
+import numpy as np
 
 from anima.compiler.scalars.arithmetic import if_any, repeat
 from anima.compiler.scalars.base import Num, horner, polynomial, select
@@ -27,7 +29,7 @@ from anima.compiler.scalars.exponential import (
     split,
 )
 from anima.compiler.scalars.trigonometric import COS, SIN, cos, sin
-from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
+from anima.ops.gamma import COSINE, PRODUCT_ENDS, SINE, Functions, digamma_left, lgamma_left
 from anima.ops.pairs import Pair, quick_two_sum
 from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR, STIRLING
 
@@ -98,16 +100,6 @@ FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, sin, cos, Num.rint, Nu
                      repeat, if_any)
 
 
-def _in_f64(function: Callable[[Num], Num]) -> Callable[[Num], Num]:
-    """The function, computed in f64 for f32."""
-    def either(x: Num) -> Num:
-        if x.kind.name == "f64":
-            return function(x)
-        return function(x.cast("fpext", "double")).cast("fptrunc", "float")
-    either.__doc__ = function.__doc__
-    return either
-
-
 # Error functions -----------------------------------------------------------------------------------
 
 
@@ -132,21 +124,41 @@ def erfc(x: Num) -> Num:
 
 
 def erfc_f32(x: Num) -> Num:
-    """exp(-x*x) P(t) / (1 + 2x) for |x| > 1/2, with the rounding errors of all but t."""
-    a = x.abs().at_most(10.3)
-    square, bottom = a * a, a.fma(2.0, 1.0)
-    n, p = reduced_exp(-square)
-    power = quick_two_sum(p.const(1.0), p)
-    t = (a - 3.0) / (a + 3.0)
-    factor = quick_two_sum(p.const(ERFC_SINGLE[0]), t * polynomial(t, ERFC_SINGLE[1:]))
-    inverse = 1.0 / bottom
-    q = factor.hi * inverse
-    rest = (-q).fma(a.fma(2.0, 1.0 - bottom), (-q).fma(bottom, factor.hi)) + factor.lo
-    product = power.hi * q
-    error = power.hi.fma(q, -product) + (power.hi * rest).fma(inverse, product * (power.lo - a.fma(a, -square)))
-    tail = (product + error).times_power_of_two(n)
+    """1 - erf(x), from |x| = 1/2 on by `_beyond`."""
+    n, tail = _beyond(x.abs().at_most(10.3), 1.0)
+    tail = tail.times_power_of_two(n)
     centre = 1.0 - x.fma(polynomial(x * x, ERF_SMALL["f32"]), x)
-    return select(a < 0.5, centre, select(x < 0.0, 2.0 - tail, tail))
+    return select(x.abs() < 0.5, centre, select(x < 0.0, 2.0 - tail, tail))
+
+
+def ndtr_f32(x: Num) -> Num:
+    """The normal distribution function, erfc(-x / sqrt(2)) / 2."""
+    n, tail = _beyond(x.abs().at_most(14.5), 0.5)
+    tail = tail.times_power_of_two(n - 1.0)
+    half = x * (0.5 * sqrt(0.5))
+    centre = half.fma(polynomial(x * x * 0.5, ERF_SMALL["f32"]), half) + 0.5
+    return select(x.abs() < 0.5, centre, select(x < 0.0, tail, 1.0 - tail))
+
+
+def _beyond(a: Num, square_of_scale: float) -> tuple[Num, Num]:
+    """n and erfc(z) / 2**n of z = scale * a in f32: exp(-z*z) P(t) / (1 + 2z) with the rounding errors of all but t."""
+    scale = sqrt(square_of_scale)
+    high = float(np.float32(scale))
+    z, square = a * high, a * a
+    bottom = a.fma(2.0 * high, 1.0)
+    n, p = reduced_exp(square * -square_of_scale)
+    power = quick_two_sum(p.const(1.0), p)
+    t, inverse = (z - 3.0) / (z + 3.0), 1.0 / bottom
+    factor = quick_two_sum(p.const(ERFC_SINGLE[0]), t * polynomial(t, ERFC_SINGLE[1:]))
+    q = factor.hi * inverse
+    bottom_rest = a.fma(2.0 * high, 1.0 - bottom)
+    if scale != high:
+        bottom_rest = a.fma(2.0 * (scale - high), bottom_rest)
+    rest = (-q).fma(bottom_rest, (-q).fma(bottom, factor.hi)) + factor.lo
+    product = power.hi * q
+    square_rest = a.fma(a, -square) * square_of_scale
+    error = power.hi.fma(q, -product) + (power.hi * rest).fma(inverse, product * (power.lo - square_rest))
+    return n, product + error
 
 
 def erfc_f64(x: Num) -> Num:
@@ -239,16 +251,19 @@ def _lgamma_near(a: Num) -> Num:
     return (a - 1.0) * (a - 2.0) * polynomial(a.at_most(3.0) - 1.875, LGAMMA_NEAR) + 0.0  # and not -0 of 1
 
 
-def lgamma_f64(x: Num) -> Num:
-    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ..."""
+def _lgamma(x: Num, wanted: str) -> Num:
+    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ... No number of f32 is so near to a root that its result,
+    which is f32 too, would need pairs of numbers."""
     left = x < 0.0
     right = lgamma_right(select(left, 1.0 - x, x))
 
     def reflected() -> Num:
+        difference = log_of(pi / _sin_pi(x - x.rint())) - right
+        if wanted == "f32":
+            return difference
         near = left & (x > PRODUCT_ENDS)
         n = select(near, -x.rint(), 0.0)
-        product = lgamma_left(n, select(near, x, -0.5) + n, FORMULAS)
-        return select(near, product, log_of(pi / _sin_pi(x - x.rint())) - right)
+        return select(near, lgamma_left(n, select(near, x, -0.5) + n, FORMULAS), difference)
 
     pole = (x <= 0.0) & (x == x.rint())
     return select(pole | (x.abs() == inf), inf, if_any(left, right, reflected))
@@ -281,17 +296,32 @@ def _digamma_near(a: Num) -> Num:
     return ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
 
 
-def digamma_f64(x: Num) -> Num:
-    """The derivative of lgamma; NaN at 0, -1, -2, ..."""
-    left = (x < 0.0) & (x != x.rint())
+def _digamma(x: Num, wanted: str) -> Num:
+    """The derivative of lgamma; NaN at 0, -1, -2, ... Results in f32 need no pairs of numbers, as lgamma's."""
+    pole = (x <= 0.0) & (x == x.rint())
+    left = (x < 0.0) & ~pole
 
     def reflected() -> Num:
+        if wanted == "f32":
+            e = x - x.rint()
+            square = e * e
+            return right - polynomial(square, COSINE[:12]) / (e * polynomial(square, SINE[:11]))
         n = select(left, -x.rint(), 0.0)
         return digamma_left(n, select(left, x, -0.5) + n, FORMULAS)
 
-    result = if_any(left, digamma_right(x), reflected)
-    return select((x <= 0.0) & (x == x.rint()), nan, result)
+    right = digamma_right(select(left, 1.0 - x, x) if wanted == "f32" else x)
+    return select(pole, nan, if_any(left, right, reflected))
 
 
-lgamma = _in_f64(lgamma_f64)
-digamma = _in_f64(digamma_f64)
+def _in_f64(function: Callable[[Num, str], Num]) -> Callable[[Num], Num]:
+    """The function, computed in f64 for f32 too."""
+    def either(x: Num) -> Num:
+        if x.kind.name == "f64":
+            return function(x, "f64")
+        return function(x.cast("fpext", "double"), "f32").cast("fptrunc", "float")
+    either.__doc__ = function.__doc__
+    return either
+
+
+lgamma = _in_f64(_lgamma)
+digamma = _in_f64(_digamma)
