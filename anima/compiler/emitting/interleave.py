@@ -17,9 +17,13 @@ LONGEST_ROW = 32  # bytes of vectors that are transposed: longer ones are stored
 
 def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     """The elements of vectors, the first ones first, as vectors of the same width."""
-    count, width = len(vectors), vectors[0].type.width
+    count, type = len(vectors), vectors[0].type
     if count == 1:
         return list(vectors)
+    few, parts = 128 // type.bits, type.width * type.bits // 128
+    if (parts in (1, 2) or (parts == 4 and count == type.width)) and count % few == 0 and count % parts == 0:
+        return _by_parts(b, vectors, few, parts)
+    width = type.width
     if count % 2 == 0:
         pairs = zip(interleaved(b, vectors[::2]), interleaved(b, vectors[1::2]), strict=True)
         return [b.shuffle(x, y, [lane // 2 + width * (lane % 2) for lane in range(start, start + width)])
@@ -36,16 +40,13 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     return found
 
 
-def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """As many vectors as each has lanes, transposed; vectors of 16 bytes, of 32 or of 64.
-
-    Elements are interleaved within 16 bytes, and then these are exchanged: machines have instructions for that, and
-    what needs others takes LLVM ten times as long."""
-    type = rows[0].type
-    few = min(type.width, 128 // type.bits)
-    columns = [_interleaved_within(b, rows[start:start + few], few) for start in range(0, type.width, few)]
-    parts = [_exchanged(b, same, few) for same in zip(*columns, strict=True)]
-    return [vector for number in zip(*parts, strict=True) for vector in number]
+def _by_parts(b: Builder, vectors: Sequence[Value], few: int, parts: int) -> list[Value]:
+    """`interleaved` within parts of 16 bytes, of `few` lanes, which then are exchanged: machines have instructions for
+    that, and what needs others takes LLVM up to ten times as long, but for few vectors of 64 bytes."""
+    columns = [_interleaved_within(b, vectors[start:start + few], few) for start in range(0, len(vectors), few)]
+    in_part = [column[lane] for lane in range(few) for column in columns]
+    exchanged = [_exchanged(b, in_part[start:start + parts], few) for start in range(0, len(in_part), parts)]
+    return [vector for part in zip(*exchanged, strict=True) for vector in part]
 
 
 def _exchanged(b: Builder, rows: Sequence[Value], few: int) -> list[Value]:

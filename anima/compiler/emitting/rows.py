@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anima.compiler.emitting.control import part_types
-from anima.compiler.emitting.interleave import LONGEST_ROW, transposed
+from anima.compiler.emitting.interleave import LONGEST_ROW, interleaved
 from anima.compiler.emitting.memory import LONGEST, Place
 from anima.compiler.emitting.squares import Squares
 from anima.compiler.emitting.value import LaneIndex, Val, i64, itemsize, parts
@@ -214,7 +214,7 @@ class RowsInLanes(Squares):
         first = self._line(place, index, 0, by, size)
         lines = [self._line(place, index, lane, by, size, first) for lane in range(self.width)]
         values = [b.undef(type) if line is None else b.load(type, line) for line in lines]
-        found = [transposed(b, values[start:start + type.width]) for start in range(0, self.width, type.width)]
+        found = [interleaved(b, values[start:start + type.width]) for start in range(0, self.width, type.width)]
         while len(found) > 1:
             found = [[b.shuffle(x, y, range(2 * x.type.width)) for x, y in zip(*both, strict=True)]
                      for both in zip(found[::2], found[1::2], strict=True)]
@@ -230,7 +230,7 @@ class RowsInLanes(Squares):
             columns = rows
             if len(rows) < self.width:
                 columns = [b.shuffle(v, b.undef(v.type), range(start, start + len(rows))) for v in rows]
-            for lane, value in enumerate(transposed(b, columns), start):
+            for lane, value in enumerate(interleaved(b, columns), start):
                 line = self._line(place, index, lane, by, len(values), nowhere)
                 if line is not None:
                     b.store(value, line)

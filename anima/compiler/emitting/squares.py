@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from anima.compiler.emitting.interleave import transposed
+from anima.compiler.emitting.interleave import interleaved
 from anima.compiler.emitting.memory import LINE
 from anima.compiler.emitting.value import I64, MEMORY, ZERO, LaneIndex, Val, i64
 from anima.compiler.emitting.vector import Vector
@@ -137,4 +137,4 @@ class Squares(Vector):
         place, index = self.places[load.buffer], self.index(load.index)
         scalar = MEMORY[place.dtype]
         lines = [replace(index, step=1, offset=index.offset + lane * index.step) for lane in range(self.width)]
-        return transposed(self.b, [self._load_real(place.pointer, scalar, line) for line in lines])
+        return interleaved(self.b, [self._load_real(place.pointer, scalar, line) for line in lines])
