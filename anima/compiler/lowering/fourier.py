@@ -277,26 +277,34 @@ class Lines:
 
     def _chirped(self, n: int, read: Read, write: Write) -> None:
         """A transform as a convolution, by way of longer ones: sum of x[j] c[j] / c[k - j], times c[k], where c[k] is
-        exp(-pi i k^2 / n)."""
+        exp(-pi i k^2 / n). The second one is inverse, so that the parts change places before it and after it: two
+        rounds of a transform, a product, and the exchange, the last product with conj c."""
         ix, times, long = self.ix, self.butterfly.times, longer(n, self.lanes, self.width)
         squares = np.arange(n) ** 2 % (2 * n)
-        chirp = self._table(*roots(squares, 2 * n, self.dtype))
+        chirp = roots(squares, 2 * n, self.dtype)
         re, im = roots(-squares, 2 * n)
         inverse = np.zeros(long, np.clongdouble)
         inverse[:n] = re + 1j * im
         inverse[:long - n:-1] = inverse[1:n]
         spectrum = np.fft.fft(inverse) / long
-        weights = self._table(spectrum.real, spectrum.imag)
+        beyond = np.zeros(long - n)
+        weights = self._table(np.concatenate((spectrum.real, chirp[0], beyond)),
+                              np.concatenate((spectrum.imag, -chirp[1], beyond)))
+        first = self._table(*chirp)
         row, *rows = (self.row(long) for _ in range(3))
         with self.elements(n) as (k, lane):
-            row.store(k, lane, times(read(k, lane), chirp(k)))
+            row.store(k, lane, times(read(k, lane), first(k)))
         with self.elements(long - n) as (k, lane):
             row.store(ix.offset(k, n), lane, (self.zero, self.zero))
-        self._passes(long, row.load, row.store, rows)
-        self._passes(long, lambda k, lane: times(row.load(k, lane), weights(k))[::-1],
-                     lambda k, lane, x: row.store(k, lane, x[::-1]), rows)
+        with self.scope.serial(2) as number:
+            begin = ix.scale(ix.opaque(number, 0, 1, self.scope.depth), long)
+
+            def multiplied(k: Index, lane: Index, x: Complex) -> None:
+                row.store(k, lane, times(x, weights(ix.add(begin, k)))[::-1])
+
+            self._passes(long, row.load, multiplied, rows)
         with self.elements(n) as (k, lane):
-            write(k, lane, times(row.load(k, lane), chirp(k)))
+            write(k, lane, row.load(k, lane))
 
     def _table(self, re: np.ndarray, im: np.ndarray) -> Callable[[Index], Complex]:
         """Constant complex numbers, by place."""
