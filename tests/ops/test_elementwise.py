@@ -568,3 +568,22 @@ def test_signs_at_zeros_are_those_of_compiled_code(name: str, dtype: str) -> Non
     if eager.dtype.kind == "f":
         numbers = np.asarray(eager == eager)
         np.testing.assert_array_equal(np.signbit(eager)[numbers], np.signbit(compiled)[numbers])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("divisor", [1.0, 0.3, -2 * np.pi, 7.0, 1 - 2.0**-24, 1e-3, 1e30, 1e-42, np.inf, np.nan, 0.0])
+def test_remainders_by_constants(divisor: float, dtype: Any, x64: None) -> None:
+    """Compiled code multiplies by what is a little more than the inverse: exact around every multiple."""
+    y = dtype(divisor)
+    random = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        multiples = np.concatenate([np.arange(50), random.integers(0, 2**22, 500), 2.0 ** np.arange(60)]) * y
+        x = np.concatenate([f(multiples).astype(dtype) for f in (
+            lambda m: m, lambda m: np.nextafter(m.astype(dtype), dtype(0)),
+            lambda m: np.nextafter(m.astype(dtype), dtype(np.inf)), lambda m: -0.999 * m)])
+        x = np.concatenate([x, dtype([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-39])])
+        wanted = np.fmod(x, y)
+    got = np.asarray(anima.jit(lambda x: ew.rem(x, y))(x))
+    np.testing.assert_array_equal(got, wanted)
+    number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(wanted[number]))

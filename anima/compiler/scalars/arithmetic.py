@@ -166,10 +166,15 @@ def rem(x: Num, y: Num) -> Num:
     """C's fmod: exact, with the sign of the dividend.
 
     A quotient that is no greater than the mantissa's whole numbers is one more than it should be at the most, so that
-    the fma is exact. Where some lane has a larger one, or what is no number, `long_rem` is called.
+    the fma is exact. Where some lane has a larger one, or what is no number, `long_rem` is called. A quotient by a
+    constant is a product, by a little more than the inverse: it may be one more, but never one less.
     """
-    b, ax, ay = x.b, x.abs(), y.abs()
-    quotient = (ax / ay).call("trunc")
+    b, ax, ay, bits = x.b, x.abs(), y.abs(), x.kind.mantissa - 1
+    if _is_constant(y):
+        quotient, bits = ax * (1.0 / ay * (1.0 + 2.0**(1 - bits))), bits - 3
+    else:
+        quotient = ax / ay
+    quotient = quotient.call("trunc")
     left = (-quotient).fma(ay, ax)
     left = select(left < 0.0, left + ay, left).copysign(x)
 
@@ -180,7 +185,7 @@ def rem(x: Num, y: Num) -> Num:
         assert called is not None
         return Num(b, called)
 
-    return if_any(quotient.compare("uge", 2.0 ** (x.kind.mantissa - 1)) | (ay == inf), left, other)
+    return if_any(quotient.compare("uge", 2.0**bits) | (ay == inf), left, other)
 
 
 def long_rem(x: Num, y: Num) -> Num:
