@@ -1,6 +1,7 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
-    jaxpr   dead_code inline hoist expand simplify together dead_code    equations on arrays
+    jaxpr   dead_code inline hoist expand simplify accumulate together dead_code
+                                                            equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower tile schedule                             loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
@@ -34,6 +35,7 @@ from anima.compiler.lowering import lower as lowering
 from anima.compiler.machine import native
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
+from anima.compiler.rewriting.accumulate import accumulate
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
@@ -72,6 +74,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel

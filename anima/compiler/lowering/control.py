@@ -211,13 +211,18 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
                 slot.assign(builder, value)
 
     blocks = [builder.block(partial(branch, fused)) for fused in builder.inner(eqn)]
-    orelse: tuple[Stmt, ...] = blocks[-1]
-    for number in range(len(blocks) - 2, -1, -1):
-        chosen: Expr = Op("lt", (which, constant(number + 1, which.dtype)), "bool")
+
+    def among(low: int, high: int) -> tuple[Stmt, ...]:
+        """The block that is chosen, of those from `low` to before `high`: half of them are left after each question."""
+        if high - low == 1:
+            return blocks[low]
+        middle = (low + high) // 2
+        chosen: Expr = Op("lt", (which, constant(middle, which.dtype)), "bool")
         if which.dtype == "bool":
             chosen = Op("not", (which,), "bool")
-        orelse = (If(chosen, blocks[number], orelse),)
-    for stmt in orelse:
+        return (If(chosen, among(low, middle), among(middle, high)),)
+
+    for stmt in among(0, len(blocks)):
         builder.emit(stmt)
     for var, made in zip(eqn.outvars, variables, strict=True):
         if made is not None:
