@@ -152,6 +152,15 @@ def test_cond_of_the_documents():
     assert repr(lax.cond(False, lambda x: x + 1, lambda x: x - 1, operand)) == "Array([-1.], dtype=float32)"
 
 
+def test_switches_of_any_number_of_branches():
+    for count in (1, 2, 3, 4, 5, 8, 13, 300):
+        branches = [lambda x, k=k: x * k + k for k in range(count)]
+        f = anima.jit(anima.value_and_grad(lambda x, which, branches=branches: lax.switch(which, branches, x)))
+        for which in sorted({-3, 0, 1, 2, count // 2, count - 2, count - 1, count, 1000}):
+            k = min(max(which, 0), count - 1)
+            assert f(2.0, which) == (3.0 * k, k), (count, which)
+
+
 def test_switch_clamps():
     branches = [lambda x: x, lambda x: 2 * x, lambda x: 3 * x]
     assert [float(lax.switch(i, branches, 1.0)) for i in (-5, 0, 1, 2, 9)] == [1.0, 1.0, 2.0, 3.0, 3.0]

@@ -99,7 +99,7 @@ class Control(Scratch):
     shared: frozenset[str] = frozenset()  # variables that all lanes have in common: they count iterations
     repeated = False  # whether what is being written runs many times
     made: dict[str, Expr]  # what names stand for
-    written: dict[tuple[str, str, int], int]  # how often each long function was written in line
+    written: dict[tuple[str, str, int], int]  # how often each long function was written in line in the module
     stopped: str | None = None  # the label of the end of the function, if something may jump there
 
     # -- expressions ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ or is null: then the loop runs here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from anima.compiler.emitting.control import part_types
@@ -76,12 +76,15 @@ def operands(stmts: Sequence[Stmt]) -> Operands:
 
 @dataclass(slots=True)
 class TextModule:
-    """The LLVM module under construction."""
+    """The LLVM module under construction.
+
+    `written` says how often each long function stands in it in line, by name, element type and lanes."""
 
     builder: ModuleBuilder
     masks: bool
     parallel: bool = False  # whether anything uses the pool
     bodies: int = 0
+    written: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
 class Function(RowsInLanes):
@@ -94,7 +97,7 @@ class Function(RowsInLanes):
         self.pool = pool
         self.env = {}
         self.renamed = {}
-        self.made, self.written = {}, {}
+        self.made, self.written = {}, module.written
         self.held, self.sizes, self.numbers = {}, {}, {}
         self.tests, self.waiting = {}, {}
         self.heap, self.guarded = [], []

@@ -29,7 +29,7 @@ _PLACED = frozenset(("dynamic_update_slice", "scatter-add", "pad"))
 _SHARE = 2          # of an array's elements, one in so many at most
 _PADDED_SHARE = 8   # and of one that is padded, which may not need memory of its own:
 _LEAST = 512        # if it has so many elements, which are not in registers,
-_WORK = 1 << 18     # and all of them have so many, or belong to a loop
+_WORK = 1 << 16     # and all of them have so many, or belong to a loop
 
 
 def accumulate(closed: ClosedJaxpr, inner: bool = False) -> ClosedJaxpr:
