@@ -48,7 +48,10 @@ def accumulate(closed: ClosedJaxpr, inner: bool = False) -> ClosedJaxpr:
 
 def _accumulated(jaxpr: Jaxpr, eqns: Sequence[Eqn], placed: dict[Var, Eqn]) -> list[Eqn]:
     uses = Counter(v for atoms in (jaxpr.outvars, *(e.invars for e in eqns)) for v in atoms if type(v) is Var)
-    zeros = {e.outvars[0] for e in eqns if e.primitive.name == "broadcast_in_dim" and _is_zero(e.invars[0])}
+    zeros: set[Atom] = set()
+    for e in eqns:
+        if e.primitive.name in ("broadcast_in_dim", "reshape") and (_is_zero(e.invars[0]) or e.invars[0] in zeros):
+            zeros.add(e.outvars[0])
     # What is placed on zeros to make an array that one equation needs; and, of sums of such, those not written yet.
     parts: dict[Atom, list[Eqn]] = {v: [e] for v, e in placed.items()
                                     if uses[v] == 1 and _is_on_zeros(e, zeros)}
@@ -93,7 +96,7 @@ def _is_zero(atom: Atom) -> bool:
     return type(atom) is Literal and not atom.val
 
 
-def _is_on_zeros(place: Eqn, zeros: set[Var]) -> bool:
+def _is_on_zeros(place: Eqn, zeros: set[Atom]) -> bool:
     if place.primitive.name == "pad":
         return _is_zero(place.invars[1]) and all(
             low >= 0 and high >= 0 and inner == 0 for low, high, inner in place.params["padding_config"])
