@@ -214,6 +214,22 @@ def rare_data(lanes: int = 10_000) -> tuple[Any, ...]:
     return rng.uniform(size=lanes) < 0.01, rng.normal(size=lanes).astype(F32)
 
 
+def looked_up(m: Any) -> Callable[..., Any]:
+    """Skip-grams: the product of two rows of a table in each step; its gradient adds to two rows in each."""
+    def loss(table: Any, words: Any) -> Any:
+        def step(total: Any, word: Any) -> Any:
+            return total + m.tanh(table[word[0]] @ table[word[1]]), None
+
+        return library(m).lax.scan(step, 0.0, words)[0]
+
+    return loss
+
+
+def looked_up_data(count: int = 1000, size: int = 500, dim: int = 12) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(size, dim)).astype(F32), rng.integers(0, size, (count, 2)).astype(np.int32)
+
+
 # Functions of a number that the next step needs: what counts is how long one takes, not how many a second.
 CHAINS: dict[str, Callable[[Any, Any], Any]] = {
     "exp": lambda m, x: m.exp(-x), "log": lambda m, x: m.log(x + 1.5), "sin": lambda m, x: m.sin(x) + 0.2,
@@ -249,6 +265,7 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...], bool]]:
     found.append(("GRU 32, 200 steps", gru, gru_data(32), True))
     found.append(("GRU 128, 200 steps", gru, gru_data(128), True))
     found.append(("HMC 10-dim, 500 x 10 leaps", hmc(), hmc_data(), False))
+    found.append(("rows of a table, 1,000 steps", looked_up, looked_up_data(), True))
     found.append(("Collatz of 2,000 integers", collatz, (np.arange(1, 2001, dtype=np.int32),), False))
     found.append(("while, 1,000 skewed lanes", skewed, skewed_data(), False))
     found.append(("cond, 1% costly of 10,000", rare_cond, rare_data(), False))
