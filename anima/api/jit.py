@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
 from types import FunctionType
@@ -21,9 +19,11 @@ from anima import errors, tree
 from anima.api import placed_calls
 from anima.api.pjit import executable_of, pjit_p
 from anima.api.placed_calls import Places, Wanted, constrained, placed, to_numpy, wanted
+from anima.api.program_cache import NONE, ProgramCache, programs_of, traced
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of
+from anima.api.turns import turn
 from anima.config import config, default_device, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
@@ -38,7 +38,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
 from anima.runtime.logs import explain_miss, timed, warn_of_constants
-from anima.util import cleared, fork_safe, fun_name, lazy_module
+from anima.util import fun_name, lazy_module
 
 spread = lazy_module("anima.api.spread")
 
@@ -124,67 +124,10 @@ class Entry:
         return self.out_tree.spec.unflatten(arrays)
 
 
-_NONE = (None, None, None)
-
-
-class ProgramCache:
-    """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
-
-    `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
-    are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
-    calls; for those of which something says on which devices they take place. `last` is one of `simple`, found by the
-    identity of the options: these, its `run` and its `finish`.
-    """
-
-    __slots__ = ("__weakref__", "entries", "last", "placed", "recent", "simple")
-
-    def __init__(self) -> None:
-        self.entries: dict[Any, Entry] = {}
-        self.simple: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
-        self.recent: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
-        self.placed: dict[Any, tuple[Entry, ...]] = {}
-        self.last: tuple[Any, Any, Any] = _NONE
-
-    def clear(self) -> None:
-        self.last = _NONE
-        self.entries.clear()
-        self.recent.clear()
-        self.simple.clear()
-        self.placed.clear()
-
-
 _SELF = ("The function is a method, whose object jit takes for an argument: register the object's class as a pytree "
          "(anima.tree_util.register_dataclass), jit a function of its arrays inside of the method, or make `self` "
          "static (static_argnums=0), which needs an object that has a hash and does not change.")
 _RECENT = 8       # signatures of each kind that a call is compared with before it is looked at in general
-_FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
-# Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
-# still making, which they then cannot finish.)
-_traced: weakref.WeakValueDictionary[int, ProgramCache] = weakref.WeakValueDictionary()
-_known: weakref.WeakKeyDictionary[Any, dict[Hashable, ProgramCache]] = weakref.WeakKeyDictionary()
-_lock = fork_safe(threading.RLock())
-
-
-@cleared
-def _clear_functions() -> None:
-    with _lock:
-        _known.clear()
-    for ref in _traced.valuerefs():
-        programs = ref()
-        if programs is not None:
-            programs.clear()
-
-
-def _programs(fun: Callable[..., Any], options: Hashable) -> ProgramCache:
-    """Those of an equal function with the same options, if there are any. A program may refer to its function, so that
-    neither would ever be given back: the oldest of many are forgotten."""
-    try:
-        with _lock:
-            while len(_known) > _FUNCTIONS:
-                _known.pop(next(iter(_known)), None)
-            return _known.setdefault(fun, {}).setdefault(options, ProgramCache())
-    except Exception:  # no hash, no equality, no weak references
-        return ProgramCache()
 
 
 class JitFunction:
@@ -212,8 +155,9 @@ class JitFunction:
         self.keep_unused, self.inline, self.shardings = keep_unused, inline, shardings
         self.counts_keys = counts_keys  # or whoever calls does
         self.donates = bool(self.donated_nums or self.donated_names)
-        self._remember(_programs(fun, (self.signature.static_argnums, self.signature.static_argnames, self.donated_nums,
-                                       self.donated_names, keep_unused, inline, shardings)))
+        self._remember(programs_of(fun, (
+            self.signature.static_argnums, self.signature.static_argnames, self.donated_nums, self.donated_names,
+            keep_unused, inline, shardings)))
 
     def _remember(self, programs: ProgramCache) -> None:
         self.programs = programs
@@ -321,7 +265,9 @@ class JitFunction:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves, static)
         if entry.executable is None:
-            entry.compile(static)
+            with turn(id(entry)):
+                if entry.executable is None:
+                    entry.compile(static)
         checking = config.debug_nans or config.debug_infs
         if entry.places.matter or placed(leaves):
             if entry.run is not None and entry.kept and entry.uses is None and not checking:
@@ -371,7 +317,7 @@ class JitFunction:
         """Remembers an entry as the one that was used last."""
         others = [e for e in known.get(entry.options, ()) if e is not entry]
         known[entry.options] = (entry, *others[: _RECENT - 1])
-        self.programs.last = _NONE
+        self.programs.last = NONE
 
     def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any,
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
@@ -389,15 +335,22 @@ class JitFunction:
         key = in_tree, avals, static, options, current.axes, current.manual
         entry = self.entries.get(key)
         if entry is None:
-            if config.no_tracing:
-                raise RuntimeError(errors.no_tracing_message(self.name))
-            explain_miss(self.name, self.entries, key, lambda: self.signature.leaf_names(args, kwargs, static))
-            with timed("trace", self.name), config.held(options):
-                entry = self._trace(args, kwargs, static, avals, in_tree, options)
-            if not entry.outer or all(isinstance(x, EagerCell) for x in entry.outer):
-                entry.kept = True
-                self.entries[key] = entry
-                _traced[id(self.programs)] = self.programs
+            with turn((id(self.programs), key)):
+                entry = self.entries.get(key) or self._made(args, kwargs, static, avals, in_tree, options, key)
+        return entry
+
+    def _made(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any, options: Hashable,
+              key: Any) -> Entry:
+        """The program for these arguments, traced now."""
+        if config.no_tracing:
+            raise RuntimeError(errors.no_tracing_message(self.name))
+        explain_miss(self.name, self.entries, key, lambda: self.signature.leaf_names(args, kwargs, static))
+        with timed("trace", self.name), config.held(options):
+            entry = self._trace(args, kwargs, static, avals, in_tree, options)
+        if not entry.outer or all(isinstance(x, EagerCell) for x in entry.outer):
+            entry.kept = True
+            self.entries[key] = entry
+            traced[id(self.programs)] = self.programs
         return entry
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,

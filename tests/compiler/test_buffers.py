@@ -16,8 +16,8 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
 from anima.compiler.storage.buffers import (
     ALIGNMENT,
+    ElementUses,
     check_memory,
-    overwrites,
     place,
     plan_buffers,
     remove_copies,
@@ -203,7 +203,7 @@ WRITE = Store("t", J, v("x"))
     (Let("x", x_at(c(0), "s")), Store("t", c(0), v("x"))),
 ])
 def test_what_may_be_overwritten(body: tuple[Stmt, ...]) -> None:
-    assert overwrites(Kernel("k", body), "t", "s")
+    assert ElementUses(Kernel("k", body)).overwrites("t", "s")
 
 
 @pytest.mark.parametrize("body", [
@@ -225,7 +225,7 @@ def test_what_may_be_overwritten(body: tuple[Stmt, ...]) -> None:
     (vector("j", 9, READ, If(Op("lt", (v("x"), k(0.0)), "bool"), (WRITE,))),),
 ])
 def test_what_must_not_be_overwritten(body: tuple[Stmt, ...]) -> None:
-    assert not overwrites(Kernel("k", body), "t", "s")
+    assert not ElementUses(Kernel("k", body)).overwrites("t", "s")
 
 
 def writes(name: str) -> Kernel:

@@ -386,28 +386,45 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
     return shared
 
 
-def overwrites(kernel: Kernel, target: str, source: str) -> bool:
-    """Whether a kernel can write `target` to the memory of `source`, both of one size and type: each iteration of its
-    loop nest uses one element of `source`, then writes the same one of `target`, and no other iteration does."""
-    nest = nest_of(kernel.body)
-    if nest is None:
-        return False
-    used: set[Expr] = set()
-    written: set[Expr] = set()
-    for stmt in (*nest.between, *nest.body):
-        here = {node.index for node in walk(stmt) if isinstance(node, (Load, Store)) and node.buffer == source}
-        if here and written:
+class ElementUses:
+    """Which elements each statement of a kernel's loop nest uses and stores; `nest` is None if it has no such nest."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.nest = nest_of(kernel.body)
+        self.used: list[dict[str, set[Expr]]] = []           # by buffer, loaded or stored
+        self.stored: list[tuple[str, Expr] | None] = []
+        if self.nest is None:
+            return
+        for stmt in (*self.nest.between, *self.nest.body):
+            here: dict[str, set[Expr]] = {}
+            for node in walk(stmt):
+                if isinstance(node, (Load, Store)):
+                    here.setdefault(node.buffer, set()).add(node.index)
+            self.used.append(here)
+            self.stored.append((stmt.buffer, stmt.index) if isinstance(stmt, Store) else None)
+
+    def overwrites(self, target: str, source: str) -> bool:
+        """Whether the kernel can write `target` to the memory of `source`, both of one size and type: each iteration of
+        its nest uses one element of `source`, then writes the same one of `target`, and no other iteration does."""
+        if self.nest is None:
             return False
-        used |= here
-        if isinstance(stmt, Store) and stmt.buffer == target:
-            written.add(stmt.index)
-    return len(written) == 1 and used == written and injective(written.pop(), nest.extents, nest.lets)
+        used: set[Expr] = set()
+        written: set[Expr] = set()
+        for here, stored in zip(self.used, self.stored, strict=True):
+            if source in here:
+                if written:
+                    return False
+                used |= here[source]
+            if stored is not None and stored[0] == target:
+                written.add(stored[1])
+        return len(written) == 1 and used == written and injective(written.pop(), self.nest.extents, self.nest.lets)
 
 
 class _Kernels:
-    """`overwrites` of kernels, answered once for one that stands several times."""
+    """What kernels overwrite, answered once for one that stands several times."""
 
     def __init__(self) -> None:
+        self.uses: dict[int, ElementUses] = {}
         self.known: dict[tuple[int, str, str], bool] = {}
 
     def overwrites(self, stmt: Kernel | Again, target: str, source: str) -> bool:
@@ -419,7 +436,9 @@ class _Kernels:
         assert isinstance(kernel, Kernel)
         key = id(kernel), target, source
         if key not in self.known:
-            self.known[key] = overwrites(kernel, target, source)
+            if id(kernel) not in self.uses:
+                self.uses[id(kernel)] = ElementUses(kernel)
+            self.known[key] = self.uses[id(kernel)].overwrites(target, source)
         return self.known[key]
 
 

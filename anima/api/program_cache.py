@@ -1,0 +1,75 @@
+"""The programs of jitted functions: what is known of each function's signatures, for as long as something may call it.
+
+Functions that are equal, jitted with the same options, share theirs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from anima.util import cleared, fork_safe
+
+if TYPE_CHECKING:
+    from anima.api.jit import Entry
+    from anima.api.spread import Passage
+
+NONE = (None, None, None)
+
+
+class ProgramCache:
+    """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
+
+    `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
+    are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
+    calls; for those of which something says on which devices they take place. `last` is one of `simple`, found by the
+    identity of the options: these, its `run` and its `finish`.
+    """
+
+    __slots__ = ("__weakref__", "entries", "last", "placed", "recent", "simple")
+
+    def __init__(self) -> None:
+        self.entries: dict[Any, Entry] = {}
+        self.simple: dict[Any, tuple[Entry | Passage, ...]] = {}
+        self.recent: dict[Any, tuple[Entry | Passage, ...]] = {}
+        self.placed: dict[Any, tuple[Entry, ...]] = {}
+        self.last: tuple[Any, Any, Any] = NONE
+
+    def clear(self) -> None:
+        self.last = NONE
+        self.entries.clear()
+        self.recent.clear()
+        self.simple.clear()
+        self.placed.clear()
+
+
+_FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
+# Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
+# still making, which they then cannot finish.)
+traced: weakref.WeakValueDictionary[int, ProgramCache] = weakref.WeakValueDictionary()
+_known: weakref.WeakKeyDictionary[Any, dict[Hashable, ProgramCache]] = weakref.WeakKeyDictionary()
+_lock = fork_safe(threading.RLock())
+
+
+@cleared
+def _clear_functions() -> None:
+    with _lock:
+        _known.clear()
+    for ref in traced.valuerefs():
+        programs = ref()
+        if programs is not None:
+            programs.clear()
+
+
+def programs_of(fun: Callable[..., Any], options: Hashable) -> ProgramCache:
+    """Those of an equal function with the same options, if there are any. A program may refer to its function, so that
+    neither would ever be given back: the oldest of many are forgotten."""
+    try:
+        with _lock:
+            while len(_known) > _FUNCTIONS:
+                _known.pop(next(iter(_known)), None)
+            return _known.setdefault(fun, {}).setdefault(options, ProgramCache())
+    except Exception:  # no hash, no equality, no weak references
+        return ProgramCache()
