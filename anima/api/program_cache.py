@@ -8,13 +8,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anima.util import cleared, fork_safe
-
-if TYPE_CHECKING:
-    from anima.api.jit import Entry
-    from anima.api.spread import Passage
 
 NONE = (None, None, None)
 
@@ -31,10 +27,10 @@ class ProgramCache:
     __slots__ = ("__weakref__", "entries", "last", "placed", "recent", "simple")
 
     def __init__(self) -> None:
-        self.entries: dict[Any, Entry] = {}
-        self.simple: dict[Any, tuple[Entry | Passage, ...]] = {}
-        self.recent: dict[Any, tuple[Entry | Passage, ...]] = {}
-        self.placed: dict[Any, tuple[Entry, ...]] = {}
+        self.entries: dict[Any, Any] = {}  # `Entry`s of `jit.py`, by signature
+        self.simple: dict[Any, tuple[Any, ...]] = {}
+        self.recent: dict[Any, tuple[Any, ...]] = {}
+        self.placed: dict[Any, tuple[Any, ...]] = {}
         self.last: tuple[Any, Any, Any] = NONE
 
     def clear(self) -> None:
