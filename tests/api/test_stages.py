@@ -279,7 +279,7 @@ def test_explain_tells_of_every_pass() -> None:
     assert steps[:2] == ["dead_code", "inline"] and steps[-2:] == ["emit_program", "machine"]
     for line in said:
         assert float(line.split(" ms")[0].split()[-1]) >= 0.0
-    assert "equations" in said[1] and "groups" in said[7] and said[-1].endswith("bytes")
+    assert "equations" in said[1] and "groups" in said[steps.index("fuse")] and said[-1].endswith("bytes")
 
 
 # ---------------------------------------------------------------- as other tools ask for them
