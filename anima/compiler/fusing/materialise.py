@@ -308,8 +308,9 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[in
     """For each variable, scalar operations to compute one element if all is folded but the program's `results`, which
     are in memory; and the ends of large trees."""
     costs: dict[Var, int] = {}
-    trees: dict[Var, _Tree] = {}
+    trees: dict[Var, _Tree] = {}  # of variables that equations will read: in long programs they take much memory
     ends: set[Var] = set()
+    last = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
     for eqn in jaxpr.eqns:
         cost = 0
         if kinds[id(eqn)] == "map":
@@ -325,6 +326,9 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[in
                 cost = 0
             trees.update((var, tree) for var in eqn.outvars if var not in results)
         costs.update((var, 0 if var in results else cost) for var in eqn.outvars)
+        for var in eqn.invars:
+            if type(var) is Var and last[var] is eqn:
+                trees.pop(var, None)
     return costs, ends
 
 
