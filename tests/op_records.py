@@ -495,7 +495,7 @@ ELEMENTWISE = (
     Record(el.floor, np.floor, unary(-9, 9), FLOATS),
     Record(el.ceil, np.ceil, unary(-9, 9), FLOATS),
     Record(el.round_p, _round, unary(-9, 9, params=tuple({"rounding_method": m} for m in el.RoundingMethod)), FLOATS),
-    Record(el.nextafter, _next, nary((-3, 3), (-3, 3)), FLOATS, native=True, skip=NO_SLOPE),
+    Record(el.nextafter, _next, nary((-3, 3), (-3, 3)), FLOATS, native=True, constant=(0, 1)),
     Record(el.is_finite, lambda x: np.abs(x) < np.inf, unary(), FLOATS),
     # comparison and choice
     Record(el.eq, lambda x, y: x == y, nary((0, 2), (0, 2)), ALL),

@@ -11,7 +11,9 @@ import numpy as np
 from anima import errors, tree
 from anima.api.autodiff import check_input, check_output_dtype, jvp, select_arguments, vjp
 from anima.api.mapping import vmap
+from anima.core import dtypes
 from anima.core.trace import aval_of
+from anima.ops.broadcast import zeros
 from anima.ops.elementwise import convert
 from anima.ops.shape import reshape, split
 
@@ -36,6 +38,12 @@ def _unstack_basis(stack: Any, axis: int, like: Any, like_leaves: Sequence[Any])
     parts = split(stack, [a.size for a in avals], axis) if avals else []
     return tree.unflatten(like, [reshape(p, (*shape[:axis], *a.shape, *shape[axis + 1:]))
                                  for p, a in zip(parts, avals, strict=True)])
+
+
+def _numbers(derivative: Any, of: Any) -> Any:
+    """The derivative of what `of` is; zeros of its own type where it is made of integers or bools."""
+    aval = aval_of(derivative)
+    return zeros(aval.update(dtype=aval_of(of).dtype)) if aval.dtype == dtypes.float0 else derivative
 
 
 def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
@@ -63,6 +71,7 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
             if holomorphic:
                 check_output_dtype(leaf, "jacfwd", holomorphic)
         example = tree.structure(chosen[0]) if isinstance(argnums, (int, np.integer)) else in_tree
+        jac = tree.map(_numbers, jac, out)
         result = tree.map(lambda j: _unstack_basis(j, aval_of(j).ndim - 1, example, leaves), jac)
         return (result, aux[0]) if has_aux else result
 
@@ -87,8 +96,8 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
         for leaf in leaves:
             check_output_dtype(leaf, "jacrev", holomorphic)
         rows = vmap(lambda *cts: pull(tree.unflatten(out_tree, cts)))(*_basis(leaves))
-        rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
-        row_leaves, row_tree = tree.flatten(rows)
+        rows = tree.map(_numbers, rows, chosen)
+        row_leaves, row_tree = tree.flatten(rows[0] if isinstance(argnums, (int, np.integer)) else rows)
         blocks = [tree.leaves(_unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
         result = tree.unflatten(out_tree,
                                 [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])

@@ -406,14 +406,15 @@ def lattice_result_type(*dtypes_and_weak: tuple[DType, bool]) -> tuple[DType, bo
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """The dtype that values and dtypes promote to together; with the flag, the pair (dtype, weak).
+    """The dtype that values and dtypes promote to together (None is the default float); with the flag, the pair
+    (dtype, weak).
 
     Raises TypePromotionError where there is no implicit promotion, TypeError for what has no dtype.
 
     >>> result_type(np.int8(1), 2.0), result_type(np.float32(1), 2j)
     (dtype('float32'), dtype('complex64'))
     """
-    result = lattice_result_type(*[_dtype_and_weak(x) for x in args])
+    result = lattice_result_type(*[_dtype_and_weak(default_float() if x is None else x) for x in args])
     return result if return_weak_type_flag else result[0]
 
 

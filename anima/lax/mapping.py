@@ -25,6 +25,7 @@ from anima.lax.control import scan
 from anima.ops import elementwise as ew, shape as sh, sort as st
 from anima.ops.contract import natural_dtype
 from anima.ops.family import ANY, match_scalars
+from anima.ops.reduce import prefixes
 from anima.ops.special import random_gamma_grad_p
 from anima.transforms.composed import Composed
 from anima.util import fun_name
@@ -137,40 +138,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
                             f"{fun_name(fn)} returned {found_structure}.")
         return found
 
-    out = [ew.convert(x, x.dtype) for x in _prefixes(combine, leaves, axis)] if min(sizes) > 1 else leaves
+    out = [ew.convert(x, x.dtype) for x in prefixes(combine, leaves, axis)] if min(sizes) > 1 else leaves
     out = [sh.rev(x, (axis,)) for x in out] if reverse else out
     return tree.unflatten(structure, out)
-
-
-def _every_second(x: Array, start: int, stop: int, axis: int) -> Array:
-    return sh.slice_in_dim(x, start, max(start, stop), 2, axis)
-
-
-def _prefixes(combine: Callable[[list[Array], list[Array]], list[Array]], xs: list[Array], axis: int) -> list[Array]:
-    """Pairs are combined and scanned: these are the odd places; one more combination gives the even ones."""
-    n = xs[0].shape[axis]
-    if n < 2:
-        return xs
-    paired = n - n % 2
-    pairs = combine([_every_second(x, 0, paired - 1, axis) for x in xs],
-                    [_every_second(x, 1, paired, axis) for x in xs])
-    odd = _prefixes(combine, pairs, axis)
-    later = [_every_second(x, 2, n, axis) for x in xs]
-    before = [sh.slice_in_dim(x, 0, y.shape[axis], axis=axis) for x, y in zip(odd, later, strict=True)]
-    even = combine(before, later) if later[0].shape[axis] else later
-    even = [sh.concatenate([sh.slice_in_dim(x, 0, 1, axis=axis), y], axis) for x, y in zip(xs, even, strict=True)]
-    return [_interleaved(a, b, axis) for a, b in zip(even, odd, strict=True)]
-
-
-def _interleaved(even: Array, odd: Array, axis: int) -> Array:
-    """even[0], odd[0], even[1], ...; `even` may have one element more."""
-    count = odd.shape[axis]
-    both = sh.concatenate([sh.expand_dims(sh.slice_in_dim(even, 0, count, axis=axis), (axis + 1,)),
-                           sh.expand_dims(odd, (axis + 1,))], axis + 1)
-    mixed = sh.reshape(both, (*odd.shape[:axis], 2 * count, *odd.shape[axis + 1:]))
-    if even.shape[axis] == count:
-        return mixed
-    return sh.concatenate([mixed, sh.slice_in_dim(even, count, count + 1, axis=axis)], axis)
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,

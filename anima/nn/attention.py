@@ -52,7 +52,8 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     the result is a pair with the logsumexp of the scores, [batch, queries, heads].
     """
     if implementation not in (None, "xla"):
-        raise NotImplementedError(f"dot_product_attention: implementation={implementation!r} is not supported.")
+        kind = NotImplementedError if implementation == "cudnn" else ValueError
+        raise kind(f"dot_product_attention: implementation={implementation!r} is not supported.")
     query, key, value = (jnp.asarray(x) for x in (query, key, value))
     if query.ndim not in (3, 4) or key.ndim != query.ndim or value.ndim != query.ndim:
         raise ValueError("dot_product_attention: query, key and value must all have 3 or all have 4 dimensions, "
@@ -60,20 +61,20 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     batched = query.ndim == 4
     if not batched:
         query, key, value = query[None], key[None], value[None]
-    groups, repeats = key.shape[2], query.shape[2] // key.shape[2]
-    if value.shape[:3] != key.shape[:3] or groups * repeats != query.shape[2] or query.shape[3] != key.shape[3]:
-        raise ValueError("dot_product_attention: the number of heads of query must be a multiple of that of key and "
-                         f"value, other dimensions equal; got shapes {query.shape}, {key.shape}, {value.shape}")
+    _check_agreement(query, key, value)
+    repeats = query.shape[2] // key.shape[2]
     if repeats > 1:
         key, value = jnp.repeat(key, repeats, axis=2), jnp.repeat(value, repeats, axis=2)
     work = jnp.float64 if query.dtype == np.float64 else jnp.float32
     scores = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=work)
     scores = scores * np.asarray(1 / math.sqrt(query.shape[-1]) if scale is None else scale, scores.dtype)
     if bias is not None:
-        scores = scores + _rank4(jnp.asarray(bias)).astype(work)
+        scores = scores + _rank4("bias", bias, scores.shape).astype(work)
+    query_seq_lengths = _lengths("query_seq_lengths", query_seq_lengths, len(query))
+    key_value_seq_lengths = _lengths("key_value_seq_lengths", key_value_seq_lengths, len(query))
     masks = _visible(scores.shape[2:], is_causal, query_seq_lengths, key_value_seq_lengths,
                      _windows(local_window_size))
-    for one in masks if mask is None else [_mask4(mask), *masks]:
+    for one in masks if mask is None else [_mask4(mask, scores.shape), *masks]:
         scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
     out = jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
     if query_seq_lengths is not None:
@@ -89,12 +90,41 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     return out, residual if batched else residual[0]
 
 
-def _mask4(mask: Any) -> Any:
+def _check_agreement(query: Any, key: Any, value: Any) -> None:
+    shapes = f"got shapes {query.shape}, {key.shape}, {value.shape}"
+    if value.shape != key.shape or query.shape[2] % key.shape[2] or query.shape[3] != key.shape[3]:
+        raise ValueError("dot_product_attention: the number of heads of query must be a multiple of that of key and "
+                         f"value, other dimensions equal; {shapes}")
+    if len(query) != len(key):
+        raise ValueError(f"dot_product_attention: query, key and value must be batches of one size; {shapes}")
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError("dot_product_attention: query, key and value must have one dtype, got "
+                         f"{query.dtype}, {key.dtype}, {value.dtype}")
+
+
+def _lengths(name: str, lengths: Any, batch: int) -> Any:
+    if lengths is None:
+        return None
+    lengths = jnp.asarray(lengths)
+    if lengths.shape != (batch,) or lengths.dtype != np.int32:
+        raise ValueError(f"dot_product_attention: {name} must be int32 of shape {(batch,)}, got {lengths.dtype} of "
+                         f"shape {lengths.shape}")
+    return lengths
+
+
+def _mask4(mask: Any, shape: tuple[int, ...]) -> Any:
     mask = jnp.asarray(mask)
     if mask.dtype != dtypes.bool_:
         raise ValueError(f"dot_product_attention: mask must be boolean, got {mask.dtype}")
-    return _rank4(mask)
+    return _rank4("mask", mask, shape)
 
 
-def _rank4(x: Any) -> Any:
-    return x.reshape((1,) * (4 - x.ndim) + x.shape)
+def _rank4(name: str, x: Any, shape: tuple[int, ...]) -> Any:
+    x = jnp.asarray(x)
+    if x.ndim > 4:
+        raise ValueError(f"dot_product_attention: {name} must have 4 dimensions or less, got shape {x.shape}")
+    x = x.reshape((1,) * (4 - x.ndim) + x.shape)
+    if any(n not in (1, whole) for n, whole in zip(x.shape, shape, strict=True)):
+        raise TypeError(f"dot_product_attention: {name} of shape {x.shape} does not broadcast to [batch, heads, "
+                        f"queries, keys], which is {shape}")
+    return x

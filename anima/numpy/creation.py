@@ -146,8 +146,10 @@ def _from_number(value: Any, dtype: Any) -> Array:
 
 
 def _through_numpy(value: Any) -> np.ndarray:
-    """Buffers, DLPack exporters, objects with `__array__`; TypeError for everything else."""
-    if value is None or isinstance(value, (str, bytes, dict, set)):
+    """Buffers, DLPack exporters, objects with `__array__`; ValueError for None, TypeError for everything else."""
+    if value is None:
+        raise ValueError("None is not a valid value for anima.numpy.array")
+    if isinstance(value, (str, bytes, dict, set)):
         found = np.asarray(value)
         raise TypeError(f"Value {value!r} with dtype {found.dtype} is not a valid Anima array type. "
                         "Only arrays of numeric types are supported.")

@@ -243,7 +243,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     base_dtype, exponent_dtype = numpy_dtype_of(x1), numpy_dtype_of(x2)
     if is_inexact(base_dtype) and not is_inexact(exponent_dtype):
         if exponent_dtype == np.bool_:
-            x2 = convert_operand(x2, dtypes.default_int(), False)
+            x2 = convert_operand(x2, dtypes.default_int(), True)
         return ew.pow.bind(*equal_ranks("power", [x1, x2]))
     x1, x2 = promote_numeric("power", x1, x2)
     return ew.pow.bind(x1, x2) if is_inexact(numpy_dtype_of(x1)) else _int_to_int_power(x1, x2)
@@ -267,7 +267,8 @@ def _integer_power(x: Any, exponent: int) -> Array:
     dtype = numpy_dtype_of(x)
     weak = aval_of(x).weak_type
     if dtype == np.bool_:
-        x, dtype = convert_operand(x, dtypes.default_int(), False), dtypes.default_int()
+        dtype = np.dtype(np.int32)
+        x = convert_operand(x, dtype, False)
     if exponent < 0 and not is_inexact(dtype):
         shown = f"{'~' if weak else ''}{dtype.name}[{','.join(map(str, np.shape(x)))}]"
         raise TypeError(f"Integers cannot be raised to negative powers, got integer_pow({shown}, {exponent})")

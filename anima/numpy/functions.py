@@ -208,8 +208,9 @@ def _hypot(x1: Any, x2: Any) -> Array:
     zero = ew.eq.bind(large, weak_like(large, 0))
     ratio = ew.div.bind(small, select_where(zero, sh.full_like(large, 1), large))
     length = ew.mul.bind(large, ew.sqrt.bind(ew.add.bind(ew.square.bind(ratio), weak_like(ratio, 1))))
-    infinite = ew.eq.bind(large, weak_like(large, np.inf))
-    return select_where(ew.or_.bind(zero, infinite), large, length)
+    inf = weak_like(large, np.inf)
+    infinite = ew.or_.bind(ew.eq.bind(x1, inf), ew.eq.bind(x2, inf))
+    return select_where(infinite, inf, select_where(zero, large, length))
 
 
 def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:

@@ -275,7 +275,7 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return broadcast_shapes(*shapes)
     except TypeError:
-        raise IndexError("shape mismatch: indexing arrays could not be broadcast together with shapes "
+        raise ValueError("shape mismatch: indexing arrays could not be broadcast together with shapes "
                          + " ".join(map(str, shapes))) from None
 
 

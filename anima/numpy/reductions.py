@@ -504,15 +504,15 @@ def _not_nan(x: Array, where: Any) -> Array:
 @repeated
 def nanvar(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
            keepdims: bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """The variance over `axis` of the elements that are not NaN."""
+    """The variance over `axis` of the elements that are not NaN, cut if `dtype` is an integer one."""
     no_out("nanvar", out)
     x = as_array(a, "nanvar")
     mask = _not_nan(x, where) if is_inexact(x.dtype) else where
     result = _variance("nanvar", _without_nan(x, 0), axis, dtype, ddof, keepdims, mask, mean)
-    if mask is None:
-        return result
-    enough = ew.gt(_count(x, *reduction_axes(axis, x.ndim), mask, keepdims), dtypes.default_int().type(ddof))
-    return select_where(enough, result, sh.full_like(result, np.nan))
+    if mask is not None:
+        enough = ew.gt(_count(x, *reduction_axes(axis, x.ndim), mask, keepdims), dtypes.default_int().type(ddof))
+        result = select_where(enough, result, sh.full_like(result, np.nan))
+    return result if dtype is None else ew.convert(result, dtypes.check_user_dtype(dtype, "nanvar"))
 
 
 @repeated

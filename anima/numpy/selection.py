@@ -63,9 +63,6 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     """
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None:
-        raise ValueError("Either both or neither of the x and y arguments should be provided to anima.numpy.where, "
-                         f"got {type(x)} and {type(y)}.")
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where function.")
     condition, x, y = (operand("where", v, i) for i, v in enumerate((condition, x, y)))

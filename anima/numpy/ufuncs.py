@@ -203,6 +203,37 @@ class ufunc:
         return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), sh.reshape(y, (*(1,) * x.ndim, *y.shape)))
 
 
+class _Logical(ufunc):
+    """A function of truth values, which its methods make of what they are given first."""
+
+    def _truths(self, a: ArrayLike, method: str) -> Array:
+        return as_array(to_bool(as_array(a, f"{self.__name__}.{method}")))
+
+    @errors.api_boundary
+    def reduce(self, a: ArrayLike, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+               initial: Any = None, where: Any = None) -> Array:
+        result = super().reduce(self._truths(a, "reduce"), axis, None, out, keepdims, None, where)
+        return _typed(result if initial is None else self._call(initial, result), dtype, "reduce")
+
+    @errors.api_boundary
+    def accumulate(self, a: ArrayLike, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        return _typed(super().accumulate(self._truths(a, "accumulate"), axis, None, out), dtype, "accumulate")
+
+    @errors.api_boundary
+    def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *, inplace: bool = True) -> Array:
+        return super().at(self._truths(a, "at"), indices, b, inplace=inplace)
+
+    @errors.api_boundary
+    def reduceat(self, a: ArrayLike, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        x = as_array(a, f"{self.__name__}.reduceat")
+        result = super().reduceat(self._truths(x, "reduceat"), indices, axis, None, out)
+        return _typed(result, x.dtype if dtype is None else dtype, "reduceat")
+
+
+def _typed(x: Array, dtype: Any, method: str) -> Array:
+    return x if dtype is None else ew.convert(x, dtypes.check_user_dtype(dtype, method))
+
+
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A `ufunc` of a function of `nin` scalars that returns `nout` scalars."""
     if nin < 1 or nout < 1:
@@ -212,6 +243,10 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
 
 def _standard(function: Callable[..., Any], nin: int = 2, identity: Any = None, **ways: Any) -> ufunc:
     return ufunc(function, nin, 1, identity=identity, call=function, **ways)
+
+
+def _logical(function: Callable[..., Any], identity: bool, **ways: Any) -> ufunc:
+    return _Logical(function, 2, 1, identity=identity, call=function, **ways)
 
 
 def _updates(name: str) -> Callable[..., Array]:
@@ -224,9 +259,9 @@ multiply = _standard(elementwise.multiply, identity=1, reduce=reductions.prod, a
 subtract = _standard(elementwise.subtract, at=_updates("subtract"))
 maximum = _standard(elementwise.maximum, reduce=reductions.max, at=_updates("max"))
 minimum = _standard(elementwise.minimum, reduce=reductions.min, at=_updates("min"))
-logical_and = _standard(elementwise.logical_and, identity=True, reduce=reductions.all)
-logical_or = _standard(elementwise.logical_or, identity=False, reduce=reductions.any)
-logical_xor = _standard(elementwise.logical_xor, identity=False)
+logical_and = _logical(elementwise.logical_and, identity=True, reduce=reductions.all)
+logical_or = _logical(elementwise.logical_or, identity=False, reduce=reductions.any)
+logical_xor = _logical(elementwise.logical_xor, identity=False)
 bitwise_and = _standard(elementwise.bitwise_and, identity=-1)
 bitwise_or = _standard(elementwise.bitwise_or, identity=0)
 bitwise_xor = _standard(elementwise.bitwise_xor, identity=0)

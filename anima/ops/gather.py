@@ -70,8 +70,8 @@ class GatherScatterMode(enum.Enum):
     """What happens to windows that are not wholly inside of the operand.
 
     CLIP moves them inside; FILL_OR_DROP reads a fill value and does not write; PROMISE_IN_BOUNDS says that
-    there are none (should there be, reading clips them, writing drops them, and no derivative flows through
-    them); ONE_HOT reads zeros and does not write.
+    there are none (should there be, reading clips them, in tangents too, and writing drops them, so no cotangent
+    flows back through them); ONE_HOT reads zeros and does not write.
     """
 
     CLIP = 1
@@ -280,9 +280,8 @@ class Gather(Movement):
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero):
             return out, Zero(tangent_aval(aval_of(out)))
-        mode = params["mode"].exact
-        if not mode.clips:  # what is read outside does not depend on the operand
-            params = {**params, "mode": mode, "fill_value": 0}
+        if not params["mode"].clips:  # what is read outside does not depend on the operand
+            params = {**params, "fill_value": 0}
         return out, self.bind(tangents[0], primals[1], **params)
 
     def adjoint(self, ct: Any, x: Linear, indices: Any, *, dimension_numbers: GatherDimensionNumbers,

@@ -24,7 +24,7 @@ from anima.ops import reference
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
 from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, real, select_n_p, sub
 from anima.ops.family import ARRAY, BITS, INEXACT, ORDERED, WIDER, constant, is_kind
-from anima.ops.shape import concatenate, pad, reshape, slice_in_dim, squeeze, transpose
+from anima.ops.shape import concatenate, pad, reshape, rev, slice_in_dim, squeeze, transpose
 
 __all__ = [
     "argmax", "argmax_p", "argmin", "argmin_p", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p",
@@ -265,7 +265,36 @@ def _position(primitive: Primitive, operand: Any, axis: int, index_dtype: Any) -
 
 # ---------------------------------------------------------------- running along an axis
 
-Pair = tuple[Any, Any]
+Pair = Sequence[Any]
+
+
+def prefixes(combine: Callable[[list[Any], list[Any]], list[Any]], xs: list[Any], axis: int) -> list[Any]:
+    """The running results of `combine` on lists of arrays, by Blelloch's even-odd method.
+
+    Pairs are combined and scanned: these are the odd places; one more combination gives the even ones.
+    """
+    n = xs[0].shape[axis]
+    if n < 2:
+        return xs
+    paired = n - n % 2
+    pairs = combine([slice_in_dim(x, 0, paired - 1, 2, axis) for x in xs],
+                    [slice_in_dim(x, 1, paired, 2, axis) for x in xs])
+    odd = prefixes(combine, pairs, axis)
+    later = [slice_in_dim(x, 2, n, 2, axis) for x in xs]
+    before = [slice_in_dim(x, 0, y.shape[axis], axis=axis) for x, y in zip(odd, later, strict=True)]
+    even = combine(before, later) if later[0].shape[axis] else later
+    even = [concatenate([slice_in_dim(x, 0, 1, axis=axis), y], axis) for x, y in zip(xs, even, strict=True)]
+    return [_interleaved(a, b, axis) for a, b in zip(even, odd, strict=True)]
+
+
+def _interleaved(even: Any, odd: Any, axis: int) -> Any:
+    """even[0], odd[0], even[1], ...; `even` may have one element more."""
+    count = odd.shape[axis]
+    pairs = [expand_dims(x, (axis + 1,)) for x in (slice_in_dim(even, 0, count, axis=axis), odd)]
+    mixed = reshape(concatenate(pairs, axis + 1), (*odd.shape[:axis], 2 * count, *odd.shape[axis + 1:]))
+    if even.shape[axis] == count:
+        return mixed
+    return concatenate([mixed, slice_in_dim(even, count, count + 1, axis=axis)], axis)
 
 
 class Cumulative(Primitive):
@@ -311,17 +340,9 @@ class Cumulative(Primitive):
         return out, self.tangent(t, x, axis, reverse)
 
     def tangent(self, t: Any, x: Any, axis: int, reverse: bool) -> Any:
-        """Combines each element with the one 1, 2, 4, ... before it: log2(n) steps."""
-        n, step = x.shape[axis], 1
-        while step < n:
-            here, before, alone = (((0, n - step), (step, n), (n - step, n)) if reverse
-                                   else ((step, n), (0, n - step), (0, step)))
-            combined = self.combine(*((slice_in_dim(x, i, j, axis=axis), slice_in_dim(t, i, j, axis=axis))
-                                      for i, j in (before, here)))
-            ends = [slice_in_dim(v, alone[0], alone[1], axis=axis) for v in (x, t)]
-            x, t = (concatenate([c, e] if reverse else [e, c], axis) for c, e in zip(combined, ends, strict=True))
-            step *= 2
-        return t
+        pair = [rev(v, (axis,)) for v in (x, t)] if reverse else [x, t]
+        _, t = prefixes(lambda before, here: [*self.combine(before, here)], pair, axis)
+        return rev(t, (axis,)) if reverse else t
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, axis: int,
               reverse: bool) -> tuple[Any, int]:

@@ -20,6 +20,7 @@ from anima.control.scan import scan
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.avals import Shape
+from anima.numpy.promote import promote_dtypes_inexact
 from anima.ops import special
 from anima.random.draws import common_shape, draw_uniform, float_dtype, full, int_dtype, operand, sampler
 from anima.random.keys import clone, draw_keys
@@ -168,12 +169,14 @@ def _rejection_binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
 
 @sampler("unroll")
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int = 1) -> Any:
-    """How `n` draws fall to the outcomes of probabilities `p` (its last axis), as floats.
+    """How `n` draws fall to the outcomes of probabilities `p` (its last axis), as floats unless `dtype` says otherwise.
 
     `shape` is that of the whole result, by default the one that `n[..., None]` and `p` have together.
+    Counts are drawn in the floats that `n` and `p` have in common.
     """
-    dtype = float_dtype("multinomial", dtype)
-    n, p = jnp.asarray(n, dtype), jnp.asarray(p, dtype)
+    kept = dtypes.check_user_dtype(dtype, "multinomial")
+    n, p = promote_dtypes_inexact("multinomial", jnp.asarray(n), jnp.asarray(p))
+    dtype = p.dtype
     shape = common_shape("multinomial", shape, jnp.expand_dims(n, -1), p)
     batch = shape[:-1]
     shares = jnp.moveaxis(full(p, dtype, shape), -1, 0)
@@ -186,7 +189,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         return remaining - count, count
 
     _, counts = scan(draw, full(n, dtype, batch), (ratios, draw_keys(key, shape[-1])), unroll=unroll)
-    return jnp.moveaxis(counts, 0, -1)
+    return jnp.moveaxis(counts, 0, -1).astype(kept)
 
 
 @sampler()

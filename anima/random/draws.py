@@ -65,6 +65,14 @@ def float_dtype(name: str, dtype: Any) -> Any:
     return dtype
 
 
+def normal_dtype(name: str, dtype: Any) -> Any:
+    """The dtype a user asked for (None: the default float); ValueError if it is not a floating or complex one."""
+    dtype = dtypes.check_user_dtype(dtype, name)
+    if not dtypes.issubdtype(dtype, np.inexact):
+        raise ValueError(f"dtype argument to `{name}` must be a float or complex dtype, got {dtypes.name(dtype)}")
+    return dtype
+
+
 def int_dtype(name: str, dtype: Any, error: type[Exception] = TypeError) -> Any:
     """The dtype a user asked for (None: the default int); `error` if it is not an integer one."""
     dtype = dtypes.check_user_dtype(int if dtype is None else dtype, name)
@@ -124,8 +132,8 @@ def draw_bits(key: Any, bit_width: int, shape: Shape) -> Any:
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Numbers uniform in [minval, maxval); the bounds broadcast to `shape`.
 
-    Differs from JAX: maxval is never returned, not even where the interval holds so few floats that the scaled
-    number would be rounded to it.
+    Differs from JAX: a finite maxval is never returned, not even where the interval holds so few floats that the
+    scaled number would be rounded to it. Where maxval - minval overflows, numbers are infinite or NaN, as JAX's.
 
     >>> anima.random.uniform(anima.random.key(0), (2,))
     Array([0.21629536, 0.8041241 ], dtype=float32)
@@ -135,7 +143,8 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     if _is_unit(minval, maxval):
         return drawn
     low, high = (full(el.stop_gradient(operand(x, dtype, shape)), dtype, shape) for x in (minval, maxval))
-    return el.select(el.lt(drawn, high), drawn, el.max(low, el.nextafter(high, low)))
+    beyond = el.and_(el.ge(drawn, high), el.is_finite(drawn))
+    return el.select(beyond, el.max(low, el.nextafter(high, low)), drawn)
 
 
 def _is_unit(minval: Any, maxval: Any) -> bool:
@@ -166,7 +175,8 @@ def _scaled(floats: Any, low: Any, high: Any, dtype: Any) -> Any:
     This is what JAX's compiled code does on CPUs with a fused multiply-add.
     """
     known = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
-    width = np.asarray(high - low) if known else el.sub(high, low)
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = np.asarray(high - low) if known else el.sub(high, low)
     if dtype != np.float32 or (known and np.frexp(width)[0] == 0.5):
         return el.add(el.mul(floats, width), low)  # a power of two scales without rounding
     floats, width, low = (el.convert(x, np.dtype(np.float64)) for x in (floats, width, low))
@@ -242,10 +252,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     >>> anima.random.normal(anima.random.key(0), (1,))
     Array([-0.20584226], dtype=float32)
     """
-    dtype = dtypes.check_user_dtype(dtype, "normal")
-    if not dtypes.issubdtype(dtype, np.inexact):
-        raise ValueError(f"dtype argument to `normal` must be a float or complex dtype, got {dtypes.name(dtype)}")
-    return draw_normal(key, as_shape(shape), dtype)
+    return draw_normal(key, as_shape(shape), normal_dtype("normal", dtype))
 
 
 def draw_normal(key: Any, shape: Shape, dtype: Any) -> Any:

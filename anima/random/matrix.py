@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import anima.numpy as jnp
-from anima.core import dtypes
 from anima.core.avals import Shape
+from anima.numpy.promote import promote_dtypes_inexact
 from anima.ops.broadcast import as_shape
 from anima.ops.family import WIDER
-from anima.random.draws import common_shape, draw_normal, float_dtype, sampler
+from anima.random.draws import common_shape, draw_normal, float_dtype, normal_dtype, sampler
 
 
 @sampler()
@@ -19,11 +19,12 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
     `shape` is that of the batch of vectors, by default the one that `mean` and `cov` have together. `method`
     is the factorization of `cov`: "cholesky" (the fastest), "eigh", or "svd" (for nearly singular ones).
+    What `mean`, `cov` and normal numbers of `dtype` promote to is the dtype of the result.
     """
     dtype = float_dtype("multivariate_normal", dtype)
     if method not in ("svd", "eigh", "cholesky"):
         raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
-    mean, cov = jnp.asarray(mean, dtype), jnp.asarray(cov, dtype)
+    mean, cov = promote_dtypes_inexact("multivariate_normal", jnp.asarray(mean), jnp.asarray(cov))
     if mean.ndim < 1:
         raise ValueError(f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}")
     n = mean.shape[-1]
@@ -53,7 +54,7 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
 
     Uniformly distributed (Mezzadri, "How to generate random matrices from the classical compact groups", 2007).
     """
-    dtype = dtypes.check_user_dtype(dtype, "orthogonal")
+    dtype = normal_dtype("orthogonal", dtype)
     m = n if m is None else m
     tall = draw_orthonormal(key, as_shape(shape), max(n, m), min(n, m), dtype)
     return tall if n >= m else jnp.swapaxes(tall, -1, -2)

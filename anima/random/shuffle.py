@@ -105,7 +105,7 @@ def _weighted(key: Any, p: Any, total: int, shape: tuple[int, ...], replace: boo
     if p.shape != (total,):
         raise ValueError("p must be None or a 1D vector with the same size as a.shape[axis]. "
                          f"p has shape {p.shape} and a.shape[axis] is {total}.")
-    if replace:
+    if replace and total:
         sums = jnp.cumsum(p)
         return jnp.searchsorted(sums, sums[-1] * (1 - draw_uniform(key, shape, p.dtype)))
     scores = draw_gumbel(key, (total,), p.dtype, mode) + jnp.log(p)

@@ -15,6 +15,7 @@ import numpy as np
 import anima.numpy as jnp
 from anima import errors as _errors
 from anima.core import dtypes
+from anima.ops import elementwise as ew
 
 
 def _mirrored(i: Any, size: int) -> Any:
@@ -38,7 +39,7 @@ _MODES: dict[str, Callable[[Any, int], Any]] = {
 def _nodes(coordinate: Any, order: int) -> list[tuple[Any, Any]]:
     """(indices, weights) of the elements that a value at `coordinate` consists of; weight None is 1."""
     if order == 0:
-        whole = coordinate if dtypes.issubdtype(coordinate.dtype, np.integer) else jnp.floor(coordinate + 0.5)
+        whole = coordinate if dtypes.issubdtype(coordinate.dtype, np.integer) else ew.round(coordinate)
         return [(whole.astype(np.int32), None)]
     coordinate = jnp.asarray(coordinate, dtypes.to_inexact(coordinate.dtype))
     floor = jnp.floor(coordinate)

@@ -93,3 +93,20 @@ def test_errors() -> None:
         nn.dot_product_attention(Q, KEY, VALUE, implementation="cudnn")
     with pytest.raises(ValueError, match="boolean"):
         nn.dot_product_attention(Q, KEY, VALUE, mask=np.ones((T, S), np.float32))
+
+
+@pytest.mark.parametrize("options,error,words", [
+    ({"mask": np.ones((3, 1, T, S), bool)}, TypeError, "mask of shape .* does not broadcast"),
+    ({"mask": np.ones((1, B, 1, T, S), bool)}, ValueError, "4 dimensions or less"),
+    ({"bias": np.ones((T, S + 1))}, TypeError, "bias of shape .* does not broadcast"),
+    ({"query_seq_lengths": np.array([3])}, ValueError, r"int32 of shape \(2,\), got int32 of shape \(1,\)"),
+    ({"key_value_seq_lengths": np.array([3.0, 4.0])}, ValueError, "got float32 of shape"),
+    ({"key_value_seq_lengths": 3}, ValueError, "key_value_seq_lengths"),
+    ({"query": Q[:1]}, ValueError, "batches of one size"), ({"value": VALUE[..., :2]}, ValueError, "dimensions equal"),
+    ({"key": KEY.astype(np.float16)}, ValueError, "one dtype"), ({"implementation": "fast"}, ValueError, "fast")])
+def test_shapes_and_dtypes_that_do_not_fit(options: dict[str, Any], error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        nn.dot_product_attention(**{"query": Q, "key": KEY, "value": VALUE, **options})
+    if "mask" in options or "bias" in options:  # nor without a batch
+        with pytest.raises(error, match=words):
+            nn.dot_product_attention(Q[0], KEY[0], VALUE[0], **options)

@@ -90,6 +90,8 @@ HERE = {**SCOPE, "X": X, "V": V, "S": S, "I": I, "C": C}
 # By exception: a call, and a part of what it says.
 REFUSED = {
     ValueError: [
+        ("ones((2, 3))[I, I[:2]]", "shape mismatch: indexing arrays could not be broadcast"),
+        ("array(None)", "None is not a valid value"), ("asarray([1, None])", "None is not a valid value"),
         ("diff(V, -1)", "order must be non-negative but got -1"), ("diff(S)",
          "diff requires input that is at least one"),
         ("gradient(X[:1])", "Shape of array too small"), ("gradient(V, V[:2])", "distances must match the length"),
@@ -176,7 +178,6 @@ REFUSED = {
         ("var(V, ddof=1, correction=1)", "ddof and correction can't be provided simultaneously."),
         ("var(C, dtype='float32')", "does not yet support real dtype parameters"),
         ("cumulative_sum(S)", "The input must be non-scalar"), ("cumulative_sum(X)", "The input array has rank 2"),
-        ("where(V)[0], jnp.where(V > 0, V)", "Either both or neither of the x and y arguments"),
         ("where(V > 0, V, V, size=2)", "cannot be used in three-term where"),
         ("where(V > 0, V, V, fill_value=2)", "cannot be used in three-term where"),
         ("select([V > 0], [])", "condlist must have length equal to choicelist (1 vs 0)"),
@@ -229,6 +230,8 @@ REFUSED = {
         ("eye(-2)", "negative dimensions are not allowed"),
     ],
     TypeError: [
+        ("where(V > 0, V)", "got <class 'NoneType'> at position 2"),
+        ("where(V > 0, None, V)", "got <class 'NoneType'> at position 1"),
         ("gradient(X, 1.0, 2.0, 3.0)", "Invalid number of spacing arguments 3 for axes=(0, 1)"),
         ("array(1j, 'float32')", "take its real part first"), ("array([1j, 2], 'float32')", "take its real part first"),
         ("array([np.float32(1), np.datetime64('2020-01-01')])", "with dtype datetime64[D] is not a valid Anima array"),
@@ -268,7 +271,6 @@ REFUSED = {
         ("cov(X, aweights=V[:2])", "incompatible numbers of samples and aweights"),
     ],
     IndexError: [
-        ("ones((2, 3))[I, I[:2]]", "shape mismatch: indexing arrays could not be broadcast"),
         ("zeros((3, 0))[:, jnp.array([0])]", "index is out of bounds for axis 1 with size 0"),
         ("insert(V, 4, 1)", "out of bounds for axis 0 with size 3"), ("insert(V, -4, 1)", "out of bounds for axis 0"),
         ("delete(V, 3)", "index 3 is out of bounds for axis 0 with size 3"), ("delete(V, -4)", "index -4 is out of"),

@@ -95,6 +95,20 @@ CASES: list[tuple[Callable[[], Any], Any, str]] = [
     (lambda: INCREMENT.at(F, (0, 1), inplace=False), F + np.eye(2, 3, 1) * [[1], [0]], "float32"),
     (lambda: anima.jit(lambda i: ADD.reduceat(F, i, axis=1, dtype="int32"))(np.array([0, 2])), [[1, 2], [7, 5]],
      "int32"),
+    (lambda: jnp.logical_and.reduce(F, axis=1, initial=True), [False, True], "bool"),
+    (lambda: jnp.logical_or.reduce(F[:1, :1], axis=0, initial=3, keepdims=True), [[True]], "bool"),
+    (lambda: jnp.logical_xor.reduce(F, axis=0, dtype="int32", where=F != 4), [1, 1, 0], "int32"),
+    (lambda: jnp.logical_and.accumulate(F[:, ::-1], axis=1), [[True, True, False], [True, True, True]], "bool"),
+    (lambda: jnp.logical_xor.accumulate(F[0], dtype="int32"), [0, 1, 0], "int32"),
+    (lambda: jnp.logical_and.at(jnp.arange(3), np.array([1, 1]), 1, inplace=False), [False, True, True], "bool"),
+    (lambda: anima.jit(lambda i: jnp.logical_or.reduceat(np.array([0, 2, 0]), i))(np.array([0, 2])), [1, 0], "int32"),
+    (lambda: jnp.nanvar(np.arange(5), dtype="int32"), 2, "int32"),
+    (lambda: jnp.nanvar(np.array([1, np.nan, 3.5], "f"), dtype="int8", keepdims=True), [1], "int8"),
+    (lambda: jnp.linalg.norm(np.zeros((0, 2, 2)), 2, (0, 1)), [0, 0], "float32"),
+    (lambda: jnp.linalg.norm(np.zeros((0, 2, 2)), np.inf, (0, 1)), [0, 0], "float32"),
+    (lambda: jnp.linalg.norm(np.zeros((2, 0, 2)), 1, (0, 1)), [0, 0], "float32"),
+    (lambda: jnp.linalg.cond(np.array([np.zeros((2, 2)), np.eye(2), np.full((2, 2), np.nan)]), -2), [np.inf, 1, np.nan],
+     "float32"),
     (lambda: jnp.linalg.matrix_rank(np.ones((2, 0, 3), "f")), [0, 0], "int32"),
     (lambda: jnp.linalg.multi_dot([F]), F, "float32"),
     (lambda: anima.jit(lambda o: jnp.linalg.norm(F, ord=o, axis=1))(3.0), (F ** 3).sum(1) ** (1 / 3), "float32"),
@@ -108,6 +122,32 @@ def test_result(number: int) -> None:
     got = call()
     assert got.shape == np.shape(want) and got.dtype.name == dtype
     np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_lengths_with_an_infinite_side(dtype: str, x64: None) -> None:
+    x, y = jnp.array([np.nan, np.inf, 1], dtype), jnp.array([np.inf, -np.inf, -np.inf], dtype)
+    for f in (jnp.hypot, anima.jit(jnp.hypot)):
+        for got in (f(x, y), f(y, x)):
+            assert got.tolist() == [np.inf] * 3 and got.dtype == dtype
+
+
+def test_powers_of_bools(x64: None) -> None:
+    """Those of numbers that are known have 32 bits, others the type of the exponent."""
+    x = jnp.array([True, False])
+    for exponent, want, dtype in ((2, [1, 0], "int32"), (0, [1, 1], "int32"), (np.int8(2), [1, 0], "int32"),
+                                  (np.array([2, 0], "int8"), [1, 1], "int8"),
+                                  (np.array([2, 0], "int64"), [1, 1], "int64"), (True, [1, 0], "int32"),
+                                  (x, [1, 1], "int32")):
+        for got in (x ** exponent, anima.jit(lambda x, e=exponent: x ** e)(x), jnp.power(x, exponent)):
+            assert got.tolist() == want and got.dtype == dtype and not got.weak_type
+    assert (2.0 ** x).tolist() == [2, 1] and (2.0 ** x).weak_type
+
+
+def test_none_counts_as_the_default_float() -> None:
+    assert jnp.result_type(None) == jnp.result_type(None, 1) == anima.dtypes.result_type(None, np.int8) == np.float32
+    with anima.enable_x64(True):
+        assert jnp.result_type(None, np.float32) == np.float64
 
 
 def test_keys_are_stacked() -> None:

@@ -131,11 +131,11 @@ def test_numbers_as_they_are_written(i: int, x64: bool) -> None:
 
 
 @pytest.mark.parametrize("i, slope", [(2, 1.0), (-1, 1.0), (9, 0.0), (-9, 0.0)])
-def test_no_derivative_flows_through_a_broken_promise(i: int, slope: float) -> None:
+def test_tangents_are_read_and_no_cotangent_flows_through_a_broken_promise(i: int, slope: float) -> None:
     x, index = jnp.arange(N, dtype="float32"), jnp.array([i])
     for wrap in (lambda f: f, anima.jit):
         assert wrap(anima.grad(lambda x: x[index].sum()))(x).sum() == slope
-        assert wrap(lambda x: anima.jvp(lambda x: x[index].sum(), (x,), (jnp.ones(N),))[1])(x) == slope
+        assert wrap(lambda x: anima.jvp(lambda x: x[index].sum(), (x,), (jnp.ones(N),))[1])(x) == 1.0
         updated = wrap(anima.grad(lambda u: x.at[index].add(u, mode="promise_in_bounds").sum()))
         assert updated(jnp.ones(1)).sum() == slope
         assert wrap(anima.grad(lambda x: x.at[index].get(mode="clip").sum()))(x).sum() == 1.0

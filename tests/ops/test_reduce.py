@@ -222,7 +222,16 @@ def test_ties_share_the_derivative() -> None:
         assert float(t) == want
     shares = [np.asarray(rd.cummax_p.jvp([arr([3.0, 3, 3])], [arr(np.eye(3)[i])], axis=0, reverse=False)[1])
               for i in range(3)]
-    np.testing.assert_array_equal(np.sum(shares, 0), [1, 1, 1])
+    np.testing.assert_array_equal(np.transpose(shares), [[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])
+
+
+@pytest.mark.parametrize(("primitive", "reverse", "want"), [
+    (rd.cummax_p, False, [2.75, 1.75, 1.5, 4]), (rd.cummin_p, True, [0.25, 1.25, 2.25, 6.25])])
+def test_ties_of_running_extremes_share_the_derivative_in_pairs(primitive: Any, reverse: bool,
+                                                               want: list[float]) -> None:
+    x, weights = arr([0.0, 0, 0, 1 if primitive is rd.cummax_p else 0]), np.arange(1.0, 5)
+    slopes = [np.asarray(primitive.jvp([x], [arr(row)], axis=0, reverse=reverse)[1]) @ weights for row in np.eye(4)]
+    assert slopes == want
 
 
 def test_transposes() -> None:

@@ -83,7 +83,23 @@ def test_probabilities_of_any_sum(total: float, replace: bool) -> None:
     assert set(drawn.tolist()) == {1, 2, 3, 5}
 
 
+def test_uniform_in_intervals_wider_than_the_largest_float() -> None:
+    for low, high in ((0.0, np.inf), (-3e38, 3e38)):
+        assert np.asarray(R.uniform(KEY, (3,), minval=low, maxval=high)).tolist() == [np.inf] * 3
+    assert np.isnan(R.uniform(KEY, minval=-np.inf, maxval=0.0))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "int32", "bool"])
+def test_multinomials_are_drawn_before_they_are_converted(dtype: str) -> None:
+    share = jnp.array([0.2, 0.3, 0.5])
+    drawn = R.multinomial(R.key(0), 10, share, dtype=dtype)
+    assert drawn.dtype == dtype and np.array_equal(drawn, np.array([2, 3, 5]).astype(drawn.dtype))
+    small = R.multinomial(R.key(0), 10, share.astype(jnp.float16))
+    assert small.dtype == np.float32 and np.asarray(small).tolist() == [0, 3, 7]
+
+
 def test_choices_of_none_some_and_all() -> None:
+    assert R.choice(KEY, 0, (0, 2), p=jnp.ones(0)).shape == (0, 2)
     x = jnp.asarray(np.arange(12).reshape(3, 4))
     for count in range(5):
         for shape in ((count,), (count, 1)):

@@ -180,6 +180,8 @@ REFUSED = [
     ("dirichlet(KEY, jnp.ones((2, 3)), (3,))", ValueError, "dirichlet got incompatible shapes"),
     ("dirichlet(KEY, jnp.ones((2, 3)), ())", ValueError, "dirichlet got incompatible shapes"),
     ("multinomial(KEY, 3.0, jnp.ones((2, 3)) / 3, shape=(3,))", ValueError, "multinomial got incompatible shapes"),
+    *((f"{call}, dtype='int32')", ValueError, "must be a float or complex dtype") for call in (
+        "normal(KEY", "orthogonal(KEY, 2")),
     ("triangular(KEY, 0.0, jnp.ones(2), 2.0, (3,))", ValueError, "triangular got incompatible shapes"),
 ]
 

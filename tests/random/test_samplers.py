@@ -232,9 +232,10 @@ def test_errors(number: int) -> None:
 @pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_normal_vectors_of_16_bits(dtype: str, method: str) -> None:
-    mean, cov = jnp.array([3.0, -1.0]), jnp.array([[2.0, 0.5], [0.5, 1.0]])
+    mean, cov = jnp.array([3.0, -1.0], dtype), jnp.array([[2.0, 0.5], [0.5, 1.0]], dtype)
     drawn = anima.jit(lambda k: random.multivariate_normal(k, mean, cov, (4000,), dtype, method))(random.key(1))
     assert drawn.dtype == dtype
+    assert random.multivariate_normal(random.key(1), mean.astype("f4"), cov, (), dtype, method).dtype == np.float32
     values = np.asarray(drawn, np.float64)
-    np.testing.assert_allclose(values.mean(0), mean, atol=0.1)
-    np.testing.assert_allclose(np.cov(values.T), cov, atol=0.15)
+    np.testing.assert_allclose(values.mean(0), np.asarray(mean, np.float64), atol=0.1)
+    np.testing.assert_allclose(np.cov(values.T), np.asarray(cov, np.float64), atol=0.15)

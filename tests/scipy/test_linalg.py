@@ -46,7 +46,7 @@ def test_as_scipy(dtype: str) -> None:
             close(*(part(x[0] if isinstance(x, tuple) else x) for x in (got, want)), dtype)
     for assumed, m in (("gen", a), ("sym", a + a.T), ("her", p), ("pos", p)):
         for lower in (True, False):
-            used = m if assumed == "gen" else np.tril(m) if lower else np.triu(m)
+            used = m if assumed != "pos" else np.tril(m) if lower else np.triu(m)
             for right in (b, b[:, 0]):
                 (x,) = both(lambda m, b, k=assumed, low=lower: linalg.solve(m, b, lower=low, assume_a=k), used, right)
                 close(m @ x, right, dtype)
@@ -191,6 +191,20 @@ SMOOTH: list[tuple[str, Callable[..., Any], tuple[int, ...], tuple[str, ...]]] =
                          ids=[f"{s[0]} {d}" for s in SMOOTH for d in s[3]])
 def test_derivatives(name: str, fun: Callable[..., Any], shape: tuple[int, ...], dtype: str) -> None:
     check_derivatives(fun, matrix(shape, dtype), name, 2e-5)
+
+
+@pytest.mark.parametrize("kind,lower,x,slope", [
+    ("pos", False, [-0.125, 0.75], [[0.015625, -0.09375], [0.03125, -0.1875]]),
+    ("pos", True, [8 / 47, 30 / 47], [[-80 / 2209, -300 / 2209], [-112 / 2209, -420 / 2209]]),
+    *[(k, low, [-1 / 11, 7.5 / 11], [[2.5 / 121, -18.75 / 121], [2 / 121, -15 / 121]])
+      for k in ("gen", "sym", "her") for low in (True, False)],
+])
+def test_both_triangles_have_slopes(kind: str, lower: bool, x: list[float], slope: list[list[float]]) -> None:
+    m, b = np.array([[4, 2], [0.5, 3]]), np.array([1.0, 2.0])
+    solve = lambda m: linalg.solve(m, b, lower=lower, assume_a=kind)
+    np.testing.assert_allclose(solve(m), x, rtol=1e-12)
+    for grad in (anima.grad(lambda m: solve(m).sum()), anima.jit(anima.jacfwd(lambda m: solve(m).sum()))):
+        np.testing.assert_allclose(grad(m), slope, rtol=1e-12)
 
 
 def test_derivatives_where_eigenvalues_coincide() -> None:

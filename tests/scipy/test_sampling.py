@@ -50,6 +50,14 @@ def test_images(mode: str, x64: None) -> None:
     assert slope.shape == (3, 3, 3) and np.isfinite(slope).all()
 
 
+@pytest.mark.parametrize("mode,want", [
+    ("constant", [-1, -1, -1, -1, 11]), ("nearest", [10, 10, 10, 10, 11]), ("wrap", [13, 14, 15, 16, 11]),
+    ("mirror", [14, 13, 12, 11, 11]), ("reflect", [13, 12, 11, 10, 11])])
+def test_places_between_two_elements_are_rounded_away_from_0(mode: str, want: list[float]) -> None:
+    at = jnp.array([-3.5, -2.5, -1.5, -0.5, 0.5])
+    assert map_coordinates(jnp.arange(10.0, 17.0), [at], 0, mode, -1.0).tolist() == want
+
+
 def test_images_of_integers_are_rounded() -> None:
     x = jnp.array([0, 5, -5])
     assert map_coordinates(x, [jnp.array([0.5, 0.1, 1.95])], 1).tolist() == [3, 1, -5]

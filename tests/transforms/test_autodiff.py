@@ -248,6 +248,18 @@ def test_jacobians(jacobian: Callable[..., Any]) -> None:
     assert jacobian(lambda v: v.astype(jnp.float16))(x).dtype == np.float16 or jacobian is anima.jacrev
 
 
+def test_jacobians_of_and_by_integers_are_zeros_of_them() -> None:
+    x = jnp.ones(2)
+    found = anima.jacfwd(lambda v: (v * 2, jnp.argmax(v)))(x)
+    equal(found, (2 * np.eye(2), np.zeros(2)))
+    assert found[1].dtype == np.int32
+    scanned = anima.jacfwd(lambda v: lax.scan(lambda c, _: ((c[0] + 1, c[1] * 2), c[0]), (0, v), None, length=3))(x)
+    equal(scanned, ((np.zeros(2), 8 * np.eye(2)), np.zeros((3, 2))))
+    by_integers = anima.jacrev(lambda i, v: i * v, argnums=(0, 1), allow_int=True)(jnp.array([2, 3], jnp.int8), x)
+    equal(by_integers, (np.zeros((2, 2)), np.diag([2.0, 3.0])))
+    assert by_integers[0].dtype == np.int8
+
+
 def test_hessian() -> None:
     equal(anima.hessian(lambda v: v[0] ** 2 * v[1])(jnp.array([2.0, 3.0])), np.array([[6.0, 4.0], [4.0, 0.0]]))
     equal(anima.hessian(lambda d: d["a"] * d["b"] ** 2)({"a": 1.0, "b": 2.0}),

@@ -48,6 +48,11 @@ def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False
                      "axes to compute a matrix-norm.")
 
 
+def _largest(sizes: Array, axes: Any, keepdims: bool = False) -> Array:
+    """Of nothing, 0."""
+    return max(sizes, axis=axes, keepdims=keepdims, initial=0 if 0 in sizes.shape else None)
+
+
 def _vector_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
     if isinstance(ord, str):
         raise ValueError(f"Invalid order '{ord}' for vector norm.")
@@ -55,7 +60,7 @@ def _vector_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
         if ord == 2:
             return sqrt(sum(_squares(x), axis=axes, keepdims=keepdims))
         if ord == np.inf:
-            return max(abs(x), axis=axes, keepdims=keepdims, initial=0 if 0 in x.shape else None)
+            return _largest(abs(x), axes, keepdims)
         if ord == -np.inf:
             return min(abs(x), axis=axes, keepdims=keepdims)
         if ord == 0:
@@ -74,10 +79,10 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if ord in (1, -1, np.inf, -np.inf) and not isinstance(ord, str):
         inner, outer = (row, column) if ord in (1, -1) else (column, row)
         sums = sum(abs(x), axis=inner, keepdims=True)
-        out = (max if ord > 0 else min)(sums, axis=outer, keepdims=True)
+        out = _largest(sums, outer, True) if ord > 0 else min(sums, axis=outer, keepdims=True)
     elif ord in ("nuc", 2, -2):
         s = svdvals(moveaxis(x, axes, (-2, -1)))
-        out = sum(s, axis=-1) if ord == "nuc" else max(s, axis=-1) if ord == 2 else min(s, axis=-1)
+        out = sum(s, axis=-1) if ord == "nuc" else _largest(s, -1) if ord == 2 else min(s, axis=-1)
         return expand_dims(out, axes) if keepdims else out
     else:
         raise ValueError(f"Invalid order '{ord}' for matrix norm.")

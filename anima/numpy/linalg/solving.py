@@ -345,10 +345,13 @@ def cond(x: ArrayLike, p: Any = None) -> Array:
         raise ValueError(f"jnp.linalg.cond: input array must not be empty; got {x.shape=}")
     if p is None or p in (2, -2):
         s = svdvals(x)
-        return s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
-    if x.shape[-1] != x.shape[-2]:
+        if p != -2:
+            return s[..., 0] / s[..., -1]
+        out = s[..., -1] / s[..., 0]
+    elif x.shape[-1] != x.shape[-2]:
         raise ValueError(f"jnp.linalg.cond: for {p=}, array must be square; got arr.shape={x.shape}")
-    out = norm(x, ord=p, axis=(-2, -1)) * norm(inv(x), ord=p, axis=(-2, -1))
+    else:
+        out = norm(x, ord=p, axis=(-2, -1)) * norm(inv(x), ord=p, axis=(-2, -1))
     singular = ew.ne(out, out) & ~any_of(x != x, axis=(-2, -1))
     return where(singular, np.inf, out)
 

@@ -15,7 +15,7 @@ from anima.numpy.creation import asarray, of_sequences
 from anima.numpy.diagonals import diagonal
 from anima.numpy.elementwise import abs
 from anima.numpy.linear import matmul
-from anima.numpy.manipulation import broadcast_shapes, broadcast_to, matrix_transpose, moveaxis, reshape
+from anima.numpy.manipulation import broadcast_shapes, broadcast_to, moveaxis, reshape
 from anima.numpy.promote import is_complex, promote_dtypes, promote_dtypes_inexact
 from anima.numpy.reductions import min as min_of
 from anima.numpy.selection import where
@@ -133,22 +133,32 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
           debug: bool = False, check_finite: bool = True, assume_a: str = "gen") -> Array:
     """x with a x = b for a [..., n, n] and b [n] or [..., n, k]; infinities and NaN where `a` is singular.
 
-    `assume_a` is "gen", or "sym", "her" or "pos" for symmetric, Hermitian and positive definite matrices, of which only
-    the triangle that `lower` says is looked at. ValueError for another, or if sizes do not fit; the other arguments
-    make no difference.
+    `assume_a` is "gen", "sym" or "her", which are all the same here, or "pos" for positive definite matrices, of which
+    only the triangle that `lower` says is looked at; their derivatives are those of whole matrices, too. ValueError for
+    another, or if sizes do not fit; the other arguments make no difference.
     """
     kinds = ["gen", "sym", "her", "pos"]
     if assume_a not in kinds:
         raise ValueError(f"Expected assume_a to be one of {kinds}; got {assume_a!r}")
-    if assume_a == "gen":
+    if assume_a != "pos":
         return jnp_linalg.solve(a, b)
     a, b = promote_dtypes_inexact("solve", a, b)
-    if assume_a == "pos":
-        return cho_solve(cho_factor(a, lower), b)
-    half = la.lower_part(a) if lower else la.upper_part(a)
-    if assume_a == "her":
-        return jnp_linalg.solve(la.hermitian(a, lower), b)
-    return jnp_linalg.solve(half + la.masked(matrix_transpose(half), ew.ne), b)
+    la.check_square("solve", a.aval)
+    b, vector = _columns(a, b, "solve")
+    x = _positive(a, b, lower)
+    return x[..., 0] if vector else x
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(2,))
+def _positive(a: Array, b: Array, lower: bool) -> Array:
+    return cho_solve(cho_factor(a, lower), b)
+
+
+@_positive.defjvp
+def _positive_jvp(lower: bool, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (a, b), (da, db) = primals, tangents
+    x = _positive(a, b, lower)
+    return x, _positive(a, db - matmul(da, x), lower)
 
 
 # ---------------------------------------------------------------- Sylvester's equation
