@@ -100,7 +100,7 @@ def test_result_type_refuses_what_has_no_dtype():
     with pytest.raises(ValueError, match="at least one array or dtype"):
         dtypes.result_type()
     with pytest.raises(TypeError, match="Cannot determine dtype of None"):
-        dtypes.result_type(None)
+        dtypes.promote_types(None, np.int8)
 
 
 def test_promotion_errors_say_what_to_do():
