@@ -114,3 +114,16 @@ def test_large_windows_and_other_numbers_stay_sums() -> None:
 
     assert sums(lambda x, k: placed(x, k, 40, 0.0), T, K) == 1
     assert sums(lambda x, k: placed(x, k, 4, 1.0), T, K) == 1
+
+
+def test_beside_equations_without_results(capsys: pytest.CaptureFixture[str]) -> None:
+    @anima.jit
+    def f(x: Any, k: Any) -> Any:
+        anima.debug.print("row {}", k[0])
+        return x * 2 + lax.dynamic_update_slice(jnp.zeros_like(x), x[:1], (k[0], 0))
+
+    wanted = 2 * T
+    wanted[0] += T[0]
+    np.testing.assert_array_equal(f(T, K), wanted)
+    anima.effects_barrier()
+    assert capsys.readouterr().out == "row 0\n"

@@ -65,11 +65,12 @@ def _accumulated(jaxpr: Jaxpr, eqns: Sequence[Eqn], placed: dict[Var, Eqn]) -> l
                 out.extend(_added(waiting.pop(v), first.outvars[0], rest))
 
     for eqn in eqns:
-        whole, part = _summands(eqn, uses, parts)
-        if part is None:
+        found = _summands(eqn, uses, parts)
+        if found is None:
             write(eqn.invars)
             out.append(eqn)
             continue
+        whole, part = found
         added = parts.pop(part)
         waiting.pop(part, None)
         if whole in parts:
@@ -83,13 +84,13 @@ def _accumulated(jaxpr: Jaxpr, eqns: Sequence[Eqn], placed: dict[Var, Eqn]) -> l
     return out
 
 
-def _summands(eqn: Eqn, uses: Counter[Var], parts: dict[Atom, list[Eqn]]) -> tuple[Atom, Atom | None]:
+def _summands(eqn: Eqn, uses: Counter[Var], parts: dict[Atom, list[Eqn]]) -> tuple[Atom, Atom] | None:
     """An array, and one of `parts` that is added to it; None if an equation is no such sum."""
     if eqn.primitive.name in _SUMS:
         for whole, part in (eqn.invars, eqn.invars[::-1]):
             if part in parts and part is not whole and whole.aval == part.aval and uses[whole] == 1:  # type: ignore[index]
                 return whole, part
-    return eqn.outvars[0], None
+    return None
 
 
 def _is_zero(atom: Atom) -> bool:
