@@ -38,19 +38,17 @@ def turn(key: Hashable) -> Iterator[None]:
         yield
         return
     done = threading.Event()
-    while True:
-        with _lock:
-            other = _making.setdefault(key, done)
-        if other is done:
-            break
-        if not other.wait(_PATIENCE):
-            yield
-            return
-    _here.inside = True
-    try:
+    try:  # from here on, so that an interrupt leaves nobody waiting
+        while True:
+            with _lock:
+                other = _making.setdefault(key, done)
+            _here.inside = other is done
+            if _here.inside or not other.wait(_PATIENCE):
+                break
         yield
     finally:
         _here.inside = False
         with _lock:
-            _making.pop(key, None)
+            if _making.get(key) is done:
+                del _making[key]
         done.set()
