@@ -46,6 +46,7 @@ from anima.ops.family import (
     is_kind,
     known_scalar,
     match_scalars,
+    no_derivative,
     unbroadcast,
 )
 from anima.ops.shape import moveaxis
@@ -247,14 +248,9 @@ sign = Elementwise("sign", reference.sign, NUMBER, "-1, 0 or 1; for complex numb
 floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None)
 ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None)
 round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None)
-
-
-def _no_slope(t: Any, z: Any, x1: Any, x2: Any) -> Any:
-    raise NotImplementedError("The derivative of nextafter is not implemented.")
-
-
 nextafter = Elementwise("nextafter", reference.nextafter, REAL, "The number next to x1 in the direction of x2.",
-                        operands="x1 x2", jvp=(_no_slope, _no_slope), widen=False)
+                        operands="x1 x2", jvp=(no_derivative("nextafter", "x1"), no_derivative("nextafter", "x2")),
+                        widen=False)
 is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.",
                         jvp=None, result=_bool)
 

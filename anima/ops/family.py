@@ -312,3 +312,11 @@ def _same(ct: Any, *operands: Any) -> Any:
 
 add_any = Elementwise("add_any", np.add, ANY, "Sum of two tangents or cotangents of one value.",
                       operands="x y", jvp=(_same, _same), transpose=(_same, _same), linear=True)
+
+
+def no_derivative(function: str, operand: str, error: type[Exception] = NotImplementedError) -> Callable[..., Any]:
+    """A rule for an operand in which the derivative is not known here; `error` is what JAX raises."""
+    def rule(*args: Any) -> Any:
+        raise error(f"The derivative of {function} in {operand} is not implemented.")
+
+    return rule

@@ -35,9 +35,9 @@ from anima.ops.elementwise import (
     square,
     sub,
 )
-from anima.ops.family import REAL, Elementwise, Rules, constant
+from anima.ops.family import REAL, Elementwise, Rules, constant, no_derivative
 from anima.ops.gamma import NUMPY
-from anima.ops.special import digamma, erf, no_derivative
+from anima.ops.special import digamma, erf
 
 FORMULAS: dict[str, Formula] = {}
 

@@ -40,7 +40,7 @@ from anima.ops.elementwise import (
     square,
     sub,
 )
-from anima.ops.family import REAL, Elementwise, constant
+from anima.ops.family import REAL, Elementwise, constant, no_derivative
 
 
 @functools.cache
@@ -53,14 +53,6 @@ def _scipy() -> Any:
 def _named(name: str) -> Callable[..., Any]:
     """SciPy's function of that name."""
     return lambda *args: getattr(_scipy(), name)(*args)
-
-
-def no_derivative(function: str, operand: str, error: type[Exception] = NotImplementedError) -> Callable[..., Any]:
-    """A rule for an operand in which the derivative is not known here; `error` is what JAX raises."""
-    def rule(*args: Any) -> Any:
-        raise error(f"The derivative of {function} in {operand} is not implemented.")
-
-    return rule
 
 
 # ---------------------------------------------------------------- values

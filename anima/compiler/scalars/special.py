@@ -251,15 +251,15 @@ def _lgamma_near(a: Num) -> Num:
     return (a - 1.0) * (a - 2.0) * polynomial(a.at_most(3.0) - 1.875, LGAMMA_NEAR) + 0.0  # and not -0 of 1
 
 
-def _lgamma(x: Num, wanted: str) -> Num:
-    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ... No number of f32 is so near to a root that its result,
-    which is f32 too, would need pairs of numbers."""
+def _lgamma(x: Num, pairs: bool) -> Num:
+    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ... Near the roots left of 0 it needs pairs of numbers, but
+    for results of f32: no number of f32 is so near to one."""
     left = x < 0.0
     right = lgamma_right(select(left, 1.0 - x, x))
 
     def reflected() -> Num:
         difference = log_of(pi / _sin_pi(x - x.rint())) - right
-        if wanted == "f32":
+        if not pairs:
             return difference
         near = left & (x > PRODUCT_ENDS)
         n = select(near, -x.rint(), 0.0)
@@ -296,29 +296,29 @@ def _digamma_near(a: Num) -> Num:
     return ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
 
 
-def _digamma(x: Num, wanted: str) -> Num:
-    """The derivative of lgamma; NaN at 0, -1, -2, ... Results in f32 need no pairs of numbers, as lgamma's."""
+def _digamma(x: Num, pairs: bool) -> Num:
+    """The derivative of lgamma; NaN at 0, -1, -2, ... `pairs` of numbers as in `_lgamma`."""
     pole = (x <= 0.0) & (x == x.rint())
     left = (x < 0.0) & ~pole
 
     def reflected() -> Num:
-        if wanted == "f32":
+        if not pairs:
             e = x - x.rint()
             square = e * e
             return right - polynomial(square, COSINE[:12]) / (e * polynomial(square, SINE[:11]))
         n = select(left, -x.rint(), 0.0)
         return digamma_left(n, select(left, x, -0.5) + n, FORMULAS)
 
-    right = digamma_right(select(left, 1.0 - x, x) if wanted == "f32" else x)
+    right = digamma_right(x if pairs else select(left, 1.0 - x, x))
     return select(pole, nan, if_any(left, right, reflected))
 
 
-def _in_f64(function: Callable[[Num, str], Num]) -> Callable[[Num], Num]:
+def _in_f64(function: Callable[[Num, bool], Num]) -> Callable[[Num], Num]:
     """The function, computed in f64 for f32 too."""
     def either(x: Num) -> Num:
         if x.kind.name == "f64":
-            return function(x, "f64")
-        return function(x.cast("fpext", "double"), "f32").cast("fptrunc", "float")
+            return function(x, True)
+        return function(x.cast("fpext", "double"), False).cast("fptrunc", "float")
     either.__doc__ = function.__doc__
     return either
 
