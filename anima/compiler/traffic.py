@@ -92,6 +92,8 @@ def _call(call: Call, buffers: Mapping[str, Buffer]) -> Traffic:
     if call.routine == "gemm":
         deep = dots.WORD if given["dtype"] in dots.KINDS else 1
         operations = 2 * deep * int(given["m"]) * int(given["n"]) * int(given["k"]) * int(given["batch"])  # type: ignore[call-overload]
+    if call.routine == "substitution":
+        operations = int(given["n"])**2 * int(given["columns"]) * int(given["batch"])  # type: ignore[call-overload]
     return Traffic(read, written, operations)
 
 

@@ -41,9 +41,11 @@ from anima.compiler.ir.loops import (
 from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
 from anima.compiler.machine.target import Target
-from anima.compiler.products.convolution import WindowProduct, emit_convolution, shared_text as convolution_text
-from anima.compiler.products.dots import KINDS
-from anima.compiler.products.gemm import ProductText, emit_product, shared_text
+from anima.compiler.products.convolution import WindowProduct, shared_text as convolution_text
+from anima.compiler.products.driver import Driven, emit_driven
+from anima.compiler.products.gemm import ProductText, shared_text
+from anima.compiler.products.moves import ExchangeText, TurnText, moves_text
+from anima.compiler.products.substitution import SubstitutionText, substitution_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
 
@@ -58,6 +60,10 @@ _TO_ZERO = 1 << 15  # of the register with modes of arithmetic
 _PARAMS: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
 I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
+_DRIVEN: dict[str, tuple[Any, Callable[[str, str, Target], str]]] = {
+    "gemm": (ProductText, shared_text), "convolution": (WindowProduct, convolution_text),
+    "substitution": (SubstitutionText, substitution_text), "turn": (TurnText, moves_text),
+    "exchange": (ExchangeText, moves_text)}
 
 
 @record
@@ -283,10 +289,10 @@ class EntryFunction:
         """A kernel or an external routine."""
         if isinstance(stmt, (Kernel, Again)):
             self._kernel(stmt)
-        elif isinstance(stmt, Call) and stmt.routine == "gemm":
-            self._gemm(stmt)
-        elif isinstance(stmt, Call) and stmt.routine == "convolution":
-            self._convolution(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "gemm" and stmt.args[0] in COMPLEX_TYPES:
+            self._blas(stmt)
+        elif isinstance(stmt, Call) and stmt.routine in _DRIVEN:
+            self._driven(stmt, *_DRIVEN[stmt.routine])
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
             emit_lapack(self.function, stmt, lambda name: self._callee(name, None), self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "foreign":
@@ -454,26 +460,22 @@ class EntryFunction:
         text = "_".join(map(str, numbers))
         return self.modules[0].builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
 
-    def _gemm(self, call: Call) -> None:
-        """A product by generated code; of complex numbers, by BLAS."""
-        f = self.function
-        a = arguments("gemm", call.args)
-        dtype = str(a["dtype"])
-        if dtype in COMPLEX_TYPES:
-            self._blas(a, dtype)
-            return
-        product = ProductText(a, self.target)
-        assert f.pool is not None
-        emit_product(f.b, product, self._operands(a, "abc"), f.pool,
-                     lambda name: self._shared_function(name, dtype, self.target, shared_text))
-        self.modules[0].parallel |= product.grain > 0
-        f.changed(f.places[str(a["c"])].root)
+    def _driven(self, call: Call, make: Callable[[dict[str, object], Target], Driven],
+                text: Callable[[str, str, Target], str]) -> None:
+        """A call of generated code that programs share."""
+        f, a = self.function, arguments(call.routine, call.args)
+        dtype, product = str(a["dtype"]), make(a, self.target)
 
-    def _operands(self, a: dict[str, object], names: Sequence[str]) -> dict[str, Value]:
-        """The addresses of the first elements of a call's buffers."""
-        scalar = "i32" if a["dtype"] in KINDS else MEMORY[str(a["dtype"])]
-        return {x: self.function.b.gep(scalar, self.function.places[str(a[x])].pointer,
-                                       int(a[f"{x}_offset"])) for x in names}  # type: ignore[call-overload]
+        def operand(name: str) -> Value:
+            place = f.places[str(a[name])]
+            return f.b.gep(MEMORY[place.dtype], place.pointer, int(a[f"{name}_offset"]))  # type: ignore[call-overload]
+
+        assert f.pool is not None
+        emit_driven(f.b, product, operand, f.pool,
+                    lambda name: self._shared_function(name, dtype, product.target, text))
+        self.modules[0].parallel |= product.grain > 0
+        for name in buffers_written(call.routine, call.args):
+            f.changed(f.places[name].root)
 
     def _shared_function(self, name: str, dtype: str, target: Target,
                          write: Callable[[str, str, Target], str]) -> Value:
@@ -483,19 +485,11 @@ class EntryFunction:
             self.shared.append(text)
         return self._callee(name, text, f"{name}.{dtype}.{target.vector_bytes}")
 
-    def _convolution(self, call: Call) -> None:
-        f, a = self.function, arguments("convolution", call.args)
+    def _blas(self, call: Call) -> None:
+        """A product of complex numbers. BLAS is column-major: C = A B there is C' = B' A' here, with the operands
+        exchanged."""
+        f, a = self.function, arguments("gemm", call.args)
         dtype = str(a["dtype"])
-        product = WindowProduct(a, self.target)
-        assert f.pool is not None
-        emit_convolution(f.b, product, self._operands(a, ("x", "w", "out")), f.pool,
-                         lambda name: self._shared_function(name, dtype, product.target, convolution_text))
-        self.modules[0].parallel |= product.grain > 0
-        f.changed(f.places[str(a["out"])].root)
-
-    def _blas(self, a: dict[str, object], dtype: str) -> None:
-        """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""
-        f = self.function
         routine, scalar = self._callee(_GEMM[dtype], None), MEMORY[dtype]
 
         def scale(number: object) -> Value:

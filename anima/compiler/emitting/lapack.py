@@ -37,9 +37,9 @@ def emit_lapack(f: Function, call: Call, callee: Callable[[str], Value], constan
         for argument in SIGNATURES[call.routine]:
             value = next(given)
             if argument[0] in "<>=":
-                place, stride = places[str(value)], int(next(given))
-                offset = g.sum((LaneIndex(t if stride >= 0 else p),), (abs(stride),))
-                values.append(g.b.gep(element(place.dtype), place.pointer, g.total(offset)))
+                place, offset, stride = places[str(value)], int(next(given)), int(next(given))
+                at = g.sum((LaneIndex(t if stride >= 0 else p),), (abs(stride),), offset)
+                values.append(g.b.gep(element(place.dtype), place.pointer, g.total(at)))
             elif argument[0] == "*":
                 values.append(constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))
             elif argument.isupper():

@@ -186,8 +186,8 @@ class Machine:
             lapack.run(stmt.routine, stmt.args, self.memory)
             return
         a = arguments(stmt.routine, stmt.args)
-        if stmt.routine == "convolution":
-            _convolution(a, self.memory)
+        if stmt.routine in _ON_PARTS:
+            _ON_PARTS[stmt.routine](a, self.memory)
             return
         if stmt.routine != "gemm":
             raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
@@ -221,6 +221,31 @@ class Machine:
             self.memory[name][...] = np.ravel(value)
 
 
+def _substitution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    """The routine of that name: a general system, of one triangle alone."""
+    n, left = a["n"], a["side"] == "L"
+    shape = (n, a["columns"]) if left else (a["columns"], n)
+    for t in range(a["batch"]):
+        matrix = _matrix(memory[a["a"]], a["a_offset"] + t * a["a_stride"], n, n, a["lda"], "N")
+        triangle = np.tril(matrix) if a["lower"] else np.triu(matrix)
+        if a["unit"]:
+            np.fill_diagonal(triangle, 1)
+        system = triangle.T if a["trans"] == "T" else triangle
+        sides = _matrix(memory[a["b"]], a["b_offset"] + t * a["b_stride"], *shape, a["ldb"], "N")
+        sides[...] = np.linalg.solve(system, sides) if left else np.linalg.solve(system.T, sides.T).T
+
+
+def _turn(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    source = _matrix(memory[a["a"]], a["a_offset"], a["rows"], a["columns"], a["lda"], "N")
+    _matrix(memory[a["b"]], a["b_offset"], a["columns"], a["rows"], a["ldb"], "N")[...] = source.T
+
+
+def _exchange(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    for i, pivot in enumerate(memory[a["pivots"]][a["pivots_offset"]:][:a["count"]]):
+        x, y = (memory[a["a"]][a["a_offset"] + int(row) * a["lda"]:][:a["columns"]] for row in (i, pivot - 1))
+        x[:], y[:] = y.copy(), x.copy()
+
+
 def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
     """The routine of that name: a matrix of windows by one of the kernel, for each group."""
     def spread(wheels: Sequence[Sequence[int]], start: Sequence[int]) -> np.ndarray:
@@ -248,6 +273,9 @@ def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
         windows = np.where(inside, x[source], 0)
         matrix = w[terms[:, 1, None] + outputs * a["output_w"] + a["w_offset"] + g * a["w_group"]]
         out[rows[:, 1, None] + outputs * a["output_out"] + a["out_offset"] + g * a["out_group"]] = windows @ matrix
+
+
+_ON_PARTS = {"convolution": _convolution, "substitution": _substitution, "turn": _turn, "exchange": _exchange}
 
 
 def _matrix(memory: np.ndarray, offset: int, rows: int, columns: int, ld: int, trans: str) -> np.ndarray:

@@ -1,11 +1,12 @@
 """The routines of LAPACK (and a triangular solve of BLAS) that compiled programs call, and what their arguments are.
 
-    dpotrf   UPLO n =a lda >info        Call("dpotrf", (batch, pieces, "U", n, "t1", n*n, n, "t2", 1))
+    dpotrf   UPLO n =a lda >info        Call("dpotrf", (batch, pieces, "U", n, "t1", 0, n*n, n, "t2", 0, 1))
 
-Arguments stand in Fortran's order: letters, numbers, and buffers, each followed by the elements from one matrix
-of the batch to the next, or, as a negative number, from one piece of it to the next: those to work in. A letter's
-name is in capitals; `<a` is a buffer that is read, `>a` one that is written, `=a` both; `*alpha` is a number of the
-matrices' type. Matrices are column-major, as in Fortran. Pieces of a batch are done on several threads.
+Arguments stand in Fortran's order: letters, numbers, and buffers, each followed by the place of its first element and
+the elements from one matrix of the batch to the next, or, as a negative number, from one piece of it to the next: those
+to work in. A letter's name is in capitals; `<a` is a buffer that is read, `>a` one that is written, `=a` both; `*alpha`
+is a number of the matrices' type. Matrices are column-major, as in Fortran. Pieces of a batch are done on several
+threads.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from anima.routines import lapack
 _COMMON = {
     "potrf": "UPLO n =a lda >info",
     "trsm": "SIDE UPLO TRANS DIAG m n *alpha <a lda =b ldb",
+    "trsv": "UPLO TRANS DIAG order <a lda =x incx",
     "getrf": "m n =a lda >ipiv >info",
     "geqrf": "m n =a lda >tau >work lwork >info",
     "gehrd": "n ilo ihi =a lda >tau >work lwork >info",
@@ -65,7 +67,8 @@ def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
     """Names of a call's arguments, of the buffers that it reads, and of those that it writes."""
     names = ["batch", "pieces"]
     for argument in signature:
-        names += [argument[1:], f"{argument[1:]}_stride"] if argument[0] in "<>=" else [argument.lstrip("*")]
+        name = argument[1:]
+        names += [name, f"{name}_offset", f"{name}_stride"] if argument[0] in "<>=" else [argument.lstrip("*")]
     return (tuple(names), tuple(a[1:] for a in signature if a[0] in "<="),
             tuple(a[1:] for a in signature if a[0] in ">="))
 
@@ -97,6 +100,8 @@ def piece(batch: int, pieces: int) -> int:
 def product_of(given: Mapping[str, Any]) -> int:
     """The product of a matrix's sizes and the smaller of them again, for arguments by name."""
     sizes = [int(given[name]) for name in ("m", "n", "nrhs") if name in given]
+    if not sizes:  # of a vector
+        return int(given["order"])**2
     return math.prod(sizes) * (min(sizes) if len(sizes) > 1 else sizes[0]**2)
 
 
@@ -116,8 +121,8 @@ def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np
         for argument in SIGNATURES[routine]:
             value = next(given)
             if argument[0] in "<>=":
-                stride = int(next(given))
-                values.append(memory[str(value)][t * stride if stride >= 0 else t // each * -stride:])
+                offset, stride = int(next(given)), int(next(given))
+                values.append(memory[str(value)][offset + (t * stride if stride >= 0 else t // each * -stride):])
             elif argument[0] == "*":
                 values.append(np.array(value, DTYPES[routine[0]]))
             else:

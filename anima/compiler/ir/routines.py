@@ -19,6 +19,9 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | stamp | number | notes the time, for a profile: `scheduling/stamp.py`. |
 | gemm | dtype (f32 f64 c64 c128; i8u8 i8i8 u8u8: integers of bytes, of which four along k are an element of A and B, and C is i32), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 | convolution | dtype (f32 f64), side (how: see `products.convolution`), x, x_offset, w, w_offset, out, out_offset, and the numbers of `CONVOLUTION_NUMBERS` | for each group, row, place and output: out = the sum over terms, taps and features of x * w where each coordinate is in 0 <= c < size. All have distances in the three arrays, by which indices and coordinates (from `start` on) grow; places and taps move the last coordinate by a step. Rows and terms are four nested counters ("wheels"), whose steps add x, out (of terms: in w), c0, c1 and c2. `term` is the distance in w of all that is summed, in order, if side is rows or columns. |
+| substitution | dtype (f32 f64), side ("L" or "R"), lower, trans ("N" or "T"), unit (numbers that are 0 or 1), n, columns, a, a_offset, lda, b, b_offset, ldb, batch, a_stride, b_stride | for each t < batch: B becomes the X of op(A) X = B (side "L": B is n x columns) or of X op(A) = B ("R": columns x n). A is n x n, of which the lower triangle is read if `lower` is 1, else the upper one; if `unit` is 1, its diagonal counts as ones. n is 512 at most. B does not overlap what is read of A. |
+| turn | dtype (f32 f64), rows, columns, a, a_offset, lda, b, b_offset, ldb | B[j, i] = A[i, j] for i < rows, j < columns. |
+| exchange | dtype (f32 f64), count, rows, columns, a, a_offset, lda, pivots, pivots_offset | for each i < count, in order: rows i and pivots[i] - 1 of A, or the nearest of the rows i to `rows` - 1, exchange their first `columns` elements. |
 
 and the routines of LAPACK, whose arguments are described in `lapack.py`.
 | tape_open | tapes, table, count, code | makes `count` empty tapes; see `lower_tape` for tables. `code` stands for the user's line. |
@@ -51,6 +54,10 @@ from anima.compiler.ir import lapack
 
 GEMM_ARGUMENTS = ("dtype", "transa", "transb", "m", "n", "k", "alpha", "a", "a_offset", "lda", "b", "b_offset", "ldb",
                   "beta", "c", "c_offset", "ldc", "batch", "a_stride", "b_stride", "c_stride")
+SUBSTITUTION_ARGUMENTS = ("dtype", "side", "lower", "trans", "unit", "n", "columns", "a", "a_offset", "lda",
+                          "b", "b_offset", "ldb", "batch", "a_stride", "b_stride")
+TURN_ARGUMENTS = ("dtype", "rows", "columns", "a", "a_offset", "lda", "b", "b_offset", "ldb")
+EXCHANGE_ARGUMENTS = ("dtype", "count", "rows", "columns", "a", "a_offset", "lda", "pivots", "pivots_offset")
 
 WHEEL = ("count", "x", "out", "c0", "c1", "c2")
 CONVOLUTION_NUMBERS = (
@@ -71,6 +78,9 @@ TAPE_ROUTINES: _Routines = {
 ROUTINES: _Routines = {
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "convolution": (CONVOLUTION_ARGUMENTS, ("x", "w"), ("out",)),
+    "substitution": (SUBSTITUTION_ARGUMENTS, ("a", "b"), ("b",)),
+    "turn": (TURN_ARGUMENTS, ("a",), ("b",)),
+    "exchange": (EXCHANGE_ARGUMENTS, ("a", "pivots"), ("a",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "foreign": (("address", "layout", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),

@@ -18,6 +18,7 @@ import numpy as np
 from anima.compiler.ir import lapack
 from anima.compiler.ir.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.ir.loops import Call, Load
+from anima.compiler.lowering import blocked
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import CompilerPrimitive, small, substitution_p
@@ -51,7 +52,7 @@ from anima.ops.linalg import (
 )
 from anima.ops.linalg_factor import last, lu_pivots_to_permutation
 from anima.ops.linalg_spectral import complex_type, real_type
-from anima.ops.reduce import reduce_and
+from anima.ops.reduce import reduce_and, reduce_max
 from anima.ops.shape import concatenate, pad, slice_in_dim
 from anima.ops.sort import sort_p
 
@@ -108,15 +109,15 @@ def _arguments(routine: str, given: Sequence[Any], batch: int, operands: Named, 
     args: list[str | int | float] = [batch, count]
     for name, value in zip(SIGNATURES[routine], given, strict=True):
         if name[0] == "<":
-            args += [operands[value][0], operands[value][1] // batch]
+            args += [operands[value][0], 0, operands[value][1] // batch]
         elif name[0] == ">" and isinstance(value, tuple):
             dtype, size = value
-            args += [temp(dtype, count * size), -size]
+            args += [temp(dtype, count * size), 0, -size]
         elif name[0] in "=>":
             result = results[value[0] if name[0] == "=" else value]
             if name[0] == "=":
                 copy(operands[value[1]][0], *result)
-            args += [result[0], result[1] // batch]
+            args += [result[0], 0, result[1] // batch]
         else:
             args.append(value)
     return tuple(args)
@@ -191,6 +192,9 @@ def _trivial(aval: ShapedArray) -> Any:
 @factorization("cholesky", where=_large)
 def _cholesky(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
+    if blocked.wanted(x):
+        factor, info = blocked.cholesky(x)
+        return lower_part(_where_ok(reduce_max(info, (last(info),)), factor))
     # The transpose of L L^H is (L^T)^H L^T: the upper factor there is the transpose of the lower one here.
     factor, info = _call("potrf", [x], ["U", n, (0, 0), n, 1], [((n, n), x.dtype), ((), _I32)])
     return lower_part(_where_ok(info, factor))
@@ -199,13 +203,26 @@ def _cholesky(eqn: Eqn, x: Any) -> Any:
 def _solve(a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool,
            unit_diagonal: bool) -> Any:
     """The transpose of op(A) X = B is X^T op(A)^T = B^T, where A^T is what a column-major reader sees."""
+    n, (rows, columns) = a.shape[-1], b.shape[-2:]
+    if (columns if left_side else rows) == 1:
+        return _solve_vector(a, b, lower, transpose_a == left_side, conjugate_a, unit_diagonal)
+    if not is_complex(a):
+        return blocked.solve(a, b, "L" if left_side else "R", lower, "T" if transpose_a else "N", unit_diagonal)
     if conjugate_a and not transpose_a:
         a = conjugate(a)
     trans = "N" if not transpose_a else "C" if conjugate_a else "T"
-    n, (rows, columns) = a.shape[-1], b.shape[-2:]
     arguments = ["R" if left_side else "L", "U" if lower else "L", trans, "U" if unit_diagonal else "N", columns, rows,
                  1.0, 1, n, (0, 0), columns]
     return _call("trsm", [b, a], arguments, [((rows, columns), b.dtype)])[0]
+
+
+def _solve_vector(a: Any, b: Any, lower: bool, columns: bool, conjugate_a: bool, unit_diagonal: bool) -> Any:
+    """Of one right side; `columns`: by the columns of A, as LAPACK's rows are."""
+    if conjugate_a and columns:
+        a = conjugate(a)
+    n, trans = a.shape[-1], "N" if columns else "C" if conjugate_a else "T"
+    return _call("trsv", [b, a], ["U" if lower else "L", trans, "U" if unit_diagonal else "N", n, 1, n, (0, 0), 1],
+                 [(b.shape[-2:], b.dtype)])[0]
 
 
 @factorization("triangular_solve", where=_large)
@@ -218,10 +235,13 @@ def _triangular_solve(eqn: Eqn, a: Any, b: Any) -> Any:
 def _lu(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k = min(m, n)
-    turned, pivots, _ = _call("getrf", [matrix_transpose(x)], [m, n, (0, 0), m, 1, 2],
-                              [((n, m), x.dtype), ((k,), _I32), ((), _I32)])
-    pivots = el.sub(pivots, 1)
-    return [matrix_transpose(turned), pivots, lu_pivots_to_permutation(pivots, m)]
+    if blocked.wanted(x):
+        factors, pivots = blocked.lu(x)
+    else:
+        turned, pivots, _ = _call("getrf", [matrix_transpose(x)], [m, n, (0, 0), m, 1, 2],
+                                  [((n, m), x.dtype), ((k,), _I32), ((), _I32)])
+        factors, pivots = matrix_transpose(turned), el.sub(pivots, 1)
+    return [factors, pivots, lu_pivots_to_permutation(pivots, m)]
 
 
 @factorization("lu_solve")

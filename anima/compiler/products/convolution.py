@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import ClassVar
 
-from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.assembly import ModuleBuilder, Type
 from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
 from anima.compiler.machine.target import Target
 from anima.compiler.products import strip_driver, window_driver
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
 from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
-from anima.compiler.products.kernel import PTR, SCALARS, i64
+from anima.compiler.products.kernel import SCALARS
 from anima.compiler.products.strip_driver import LINES, MOST_PIECES, MOST_RUNS, MOST_STEPS, STRIP_BYTES, STRIPS
 from anima.compiler.products.window_driver import COLUMNS, CONTEXT, MOST_DEPTH, MOST_ENTRIES, ROWS, SUM_BYTES
 from anima.compiler.products.window_kernel import KERNEL, write_kernel
@@ -86,8 +87,10 @@ def window_kernel_name(rows: int, vectors: int) -> str:
 
 
 class WindowProduct:
-    """A call of `convolution` as a driver takes it: its `driver`, `functions` by place, `plan`, and `units` of work, of
-    which a thread takes `grain` (0: all in order). `target` is the machine, perhaps with shorter vectors."""
+    """A call of `convolution` as a driver takes it (see `driver.Driven`)."""
+
+    context = CONTEXT
+    operands: ClassVar = {"x": "x", "w": "w", "out": "out"}
 
     def __init__(self, call: dict[str, object], target: Target) -> None:
         self.size = 4 if call["dtype"] == "f32" else 8
@@ -272,17 +275,3 @@ class WindowProduct:
         pieces = self.numbers["pieces"]
         some = self._block(pieces, min(most, MOST_PIECES), self.numbers["blocks"] * self.n["groups"])
         self.set(window_block=some, windows=_ceil(pieces, some))
-
-
-def emit_convolution(b: Builder, product: WindowProduct, operands: dict[str, Value], pool: Value,
-                     function: Callable[[str], Value]) -> None:
-    """Write the call of a driver: `operands` are addresses of the first elements of x, w and out, `pool` that of the
-    pool or null, `function` gives addresses of shared functions."""
-    text = "_".join(map(str, product.plan)).replace("-", "m")
-    constant = b.module.constant(f"convolution.plan.{text}", "i64", product.plan, 8)
-    driver = function(product.driver)
-    context = b.alloca(PTR, len(CONTEXT))
-    words = {"plan": constant, **operands, **{place: function(name) for place, name in product.functions.items()}}
-    for place, value in words.items():
-        b.store(value, b.gep("ptr", context, CONTEXT.index(place)))
-    b.call(driver, [pool, context, i64(product.units), i64(product.grain)])

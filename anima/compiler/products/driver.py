@@ -8,7 +8,11 @@ work is one tile of rows in one block of columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
 from anima.compiler.products.kernel import I1, I64, PTR, SCALARS, PackWriter, i64, loop, times, when
 
@@ -34,6 +38,36 @@ def write_run(module: ModuleBuilder, name: str, units: str) -> None:
 
     when(b, alone, here, shared)
     b.ret()
+
+
+class Driven(Protocol):
+    """A call of a routine as its driver takes it: the driver's name, the names of the context's places, which of the
+    call's arrays and which functions stand there, the plan, and units of work, of which a thread takes `grain` (0: all
+    in order). `target` is the machine, perhaps with shorter vectors."""
+
+    driver: str
+    context: Sequence[str]
+    operands: Mapping[str, str]
+    functions: Mapping[str, str]
+    plan: Sequence[int]
+    units: int
+    grain: int
+    target: Target
+
+
+def emit_driven(b: Builder, call: Driven, operand: Callable[[str], Value], pool: Value,
+                function: Callable[[str], Value]) -> None:
+    """Write the call of a driver: `operand` gives the address of an array's first element, `function` that of a shared
+    function, `pool` is that of the pool or null."""
+    text = "_".join(map(str, call.plan)).replace("-", "m")
+    words = {"plan": b.module.constant(f"{call.driver}.plan.{text}", "i64", call.plan, 8)}
+    driver = function(call.driver)
+    context = b.alloca(PTR, len(call.context))
+    words |= {place: operand(name) for place, name in call.operands.items()}
+    words |= {place: function(name) for place, name in call.functions.items()}
+    for place, value in words.items():
+        b.store(value, b.gep("ptr", context, call.context.index(place)))
+    b.call(driver, [pool, context, i64(call.units), i64(call.grain)])
 
 
 class Driver:

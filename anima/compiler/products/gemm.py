@@ -12,18 +12,18 @@ kernels are modules of their own, made once in a process. A product by a vector 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from functools import cache
 
-from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.assembly import ModuleBuilder, Type
 from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, vector_blocking
 from anima.compiler.products.dots import KINDS
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
-from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, PackWriter, i64, write_kernel
+from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, PackWriter, write_kernel
 from anima.compiler.products.vector import ALONG, DOT, write_along, write_dot
 
 PACK_ROWS, PACK_COLUMNS, TRANSPOSE, MERGE = "gemm_pack_a", "gemm_pack_b", "gemm_transpose", "gemm_merge"
+TRANSPOSED = "transposed"  # not for products, but made of the same
 _FEW_BYTES = 32  # of one element of each vector, up to which vectors are multiplied one by one
 _LONG = 64       # if they are at least so long
 _SQUARE = 4      # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
@@ -51,6 +51,8 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         PackWriter(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
     elif name == TRANSPOSE:
         PackWriter(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+    elif name == TRANSPOSED:
+        PackWriter(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).transpose()
     elif name == MERGE:
         params = [PTR, I64, PTR, I64, I64, I64, Type(scalar), Type(scalar), I1]
         PackWriter(module.function(name, params), scalar, lanes, masks).merge()
@@ -74,16 +76,15 @@ def _bits(number: float) -> int:
 
 
 class ProductText:
-    """A call of `gemm` as a driver takes it.
+    """A call of `gemm` as a driver takes it (see `driver.Driven`)."""
 
-    `driver` is its name; `operands`: which of a, b, c stand first in the context; `functions`: names of functions by
-    their place in the context; `plan`: numbers; `units` of work, of which a thread takes `grain` (0: all in order).
-    """
+    context = CONTEXT
 
     def __init__(self, call: dict[str, object], target: Target) -> None:
         def number(name: str) -> int:
             return int(call[name])  # type: ignore[call-overload]
 
+        self.target = target
         dtype = str(call["dtype"])
         lda, ldb = number("lda"), number("ldb")
         rs, ks = (lda, 1) if call["transa"] == "N" else (1, lda)
@@ -100,7 +101,7 @@ class ProductText:
     def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, registers: int) -> None:
         p = blocking(s, lanes, registers)
         blocks = -(-s.n // p.nc)
-        self.driver, self.operands = DRIVER, "abc"
+        self.driver, self.operands = DRIVER, dict(zip("abc", "abc", strict=True))
         self.units, self.grain = p.tiles * blocks * s.batch, p.grain
         scaled = alpha != 1.0 or beta not in (0.0, 1.0)
         rest = s.n % (p.vectors * lanes)
@@ -131,23 +132,9 @@ class ProductText:
             return False
         size, self.grain = vector_blocking(outputs, s.k, lines, s.batch, s.itemsize, driver == DOT)
         blocks = -(-outputs // size)
-        self.driver, self.functions, self.operands, self.units = driver, {}, operands, blocks * s.batch
+        self.driver, self.functions, self.units = driver, {}, blocks * s.batch
+        self.operands = dict(zip("abc", operands, strict=True))
         by_name = dict(zip("abc", steps, strict=True))
         self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in operands), int(beta != 0.0),
                      lines, x_line, y_line]
         return True
-
-
-def emit_product(b: Builder, product: ProductText, operands: dict[str, Value], pool: Value,
-                 function: Callable[[str], Value]) -> None:
-    """Write the call of a driver: `operands` are addresses of the first elements of a, b and c, `pool` that of the pool
-    or null, `function` gives addresses of shared functions."""
-    text = "_".join(map(str, product.plan)).replace("-", "m")
-    constant = b.module.constant(f"gemm.plan.{text}", "i64", product.plan, 8)
-    driver = function(product.driver)
-    context = b.alloca(PTR, len(CONTEXT))
-    words = dict(enumerate([constant, *(operands[o] for o in product.operands)]))
-    words |= {CONTEXT.index(place): function(name) for place, name in product.functions.items()}
-    for number, value in words.items():
-        b.store(value, b.gep("ptr", context, number))
-    b.call(driver, [pool, context, i64(product.units), i64(product.grain)])

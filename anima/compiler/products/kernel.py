@@ -124,13 +124,14 @@ class Tile:
         self.zeros = [b.const(vector, 0 if self.bytes else 0.0)] * (rows * vectors)
 
     def add(self, rows: Rows, bases: Sequence[Value], ks: Value, first_row: Value, bs: Value, k: Value,
-            sums: Sequence[Value]) -> list[Value]:
-        """The sums plus the products of k columns of A, whose first is at `bases`, by rows of B; k is at least 1."""
+            sums: Sequence[Value], sure: bool = True) -> list[Value]:
+        """The sums plus the products of k columns of A, whose first is at `bases`, by rows of B; `sure`: k is at least
+        1."""
         b, vector = self.b, self.vector
 
         def step(_: Value, carried: list[Value]) -> list[Value]:
             pointers, row, sums = carried[:len(bases)], carried[len(bases)], carried[len(bases) + 1:]
-            lanes = [b.load(vector, self._lanes(row, v)) for v in range(self.vectors)]
+            lanes = [b.load(vector, self.lanes(row, v)) for v in range(self.vectors)]
             for r in range(self.rows):
                 x = b.splat(b.load(vector.element, rows.at(pointers, r)), self.width)
                 for v in range(self.vectors):
@@ -139,7 +140,7 @@ class Tile:
                                                   else b.intrinsic("fmuladd", x, lanes[v], total))
             return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
 
-        return loop(b, 0, k, 1, step, [*bases, first_row, *sums], sure=True)[len(bases) + 1:]
+        return loop(b, 0, k, 1, step, [*bases, first_row, *sums], sure)[len(bases) + 1:]
 
     def finish(self, c: Value, cs: Value, sums: Sequence[Value], add: Value) -> None:
         """Store the sums, or add them to what is in C."""
@@ -152,10 +153,11 @@ class Tile:
         for r in range(self.rows):
             row = rows.at(starts, r)
             for v in range(self.vectors):
-                at, total = self._lanes(row, v), sums[r * self.vectors + v]
+                at, total = self.lanes(row, v), sums[r * self.vectors + v]
                 b.store(b.op(op, b.load(self.vector, at), total) if more else total, at)
 
-    def _lanes(self, row: Value, v: int) -> Value:
+    def lanes(self, row: Value, v: int) -> Value:
+        """The address of a vector of a row of B or C."""
         return self.b.gep("i8", row, v * self.width * self.size) if v else row
 
 
@@ -305,6 +307,40 @@ class PackWriter:
 
         loop(b, 0, whole, _STRIP, strip)
         loop(b, 0, columns, 1, column)
+        b.ret()
+
+    def transpose(self) -> None:
+        """`(to, rows, width, k, columns, bs)`: k rows, `width` apart, to columns of rows that are `bs` apart. This is
+        what undoes `pack_transposed`: nothing is written but these."""
+        b, lanes = self.b, self.width
+        to, source, width, k, columns, bs = b.params
+        deep, wide = b.op("and", k, i64(-lanes)), b.op("and", columns, i64(-lanes))
+
+        def some(j: Value, _: list[Value]) -> list[Value]:
+            lines = [self.at(to, b.op("mul", b.op("add", j, i64(r)), bs)) for r in range(lanes)]
+
+            def square(p: Value, _: list[Value]) -> list[Value]:
+                rows = [b.load(self.vector, self.at(source, b.op("mul", b.op("add", p, i64(r)), width), j))
+                        for r in range(lanes)]
+                for line, row in zip(lines, self.transposed(rows), strict=True):
+                    b.store(row, self.at(line, p))
+                return []
+
+            loop(b, 0, deep, lanes, square)
+            return []
+
+        def rest(j: Value, _: list[Value]) -> list[Value]:
+            line = self.at(to, b.op("mul", j, bs))
+
+            def element(p: Value, _: list[Value]) -> list[Value]:
+                b.store(b.load(self.scalar, self.at(source, b.op("mul", p, width), j)), self.at(line, p))
+                return []
+
+            loop(b, b.select(b.cmp("slt", j, wide), deep, i64(0)), k, 1, element)
+            return []
+
+        loop(b, 0, wide, lanes, some)
+        loop(b, 0, columns, 1, rest)
         b.ret()
 
     def transposed(self, rows: list[Value]) -> list[Value]:
