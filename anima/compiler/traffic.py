@@ -7,8 +7,10 @@ A kernel moves each element of a buffer once, however often it looks at it: what
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.ir.costs import extent_of
@@ -30,7 +32,7 @@ from anima.compiler.ir.loops import (
     statements,
     walk,
 )
-from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
+from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, shapes
 from anima.compiler.products import dots
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
@@ -87,13 +89,18 @@ def _trips(stmt: Stmt) -> int:
 def _call(call: Call, buffers: Mapping[str, Buffer]) -> Traffic:
     names = buffers_read(call.routine, call.args), buffers_written(call.routine, call.args)
     read, written = (sum(_bytes(buffers[n], None) for n in set(group) if n in buffers) for group in names)
-    given = arguments(call.routine, call.args)
+    given: dict[str, Any] = arguments(call.routine, call.args)
     operations = 0
+    if parts := shapes(call.routine, call.args):
+        moved = [math.prod(shape) * (given["batch"] if given.get(f"{name}_stride") else 1) * itemsize(
+            buffers[given[name]].dtype) for name, shape in parts.items()]
+        written = moved[-1]
+        read = sum(moved) - (0 if call.routine == "substitution" or given.get("beta") else written)
     if call.routine == "gemm":
         deep = dots.WORD if given["dtype"] in dots.KINDS else 1
-        operations = 2 * deep * int(given["m"]) * int(given["n"]) * int(given["k"]) * int(given["batch"])  # type: ignore[call-overload]
+        operations = 2 * deep * given["m"] * given["n"] * given["k"] * given["batch"]
     if call.routine == "substitution":
-        operations = int(given["n"])**2 * int(given["columns"]) * int(given["batch"])  # type: ignore[call-overload]
+        operations = given["n"]**2 * given["columns"] * given["batch"]
     return Traffic(read, written, operations)
 
 

@@ -58,7 +58,7 @@ def test_a_call_on_small_matrices_uses_one_thread(n: int, want: int, threads: An
 
 def test_which_calls_use_one_thread() -> None:
     def getrf(m: int, n: int) -> bool:
-        return alone("sgetrf", (1, 1, m, n, "a", m * n, m, "p", n, "i", 1))
+        return alone("sgetrf", (1, 1, m, n, "a", 0, m * n, m, "p", 0, n, "i", 0, 1))
 
     assert getrf(512, 512)
     assert getrf(100_000, 30)

@@ -407,15 +407,17 @@ class EntryFunction:
 
     # -- external routines ----------------------------------------------------------------------
 
-    def _callee(self, name: str, module: TextModule | str | None, key: str | None = None) -> Value:
+    def _callee(self, name: str, module: TextModule | None) -> Value:
         """The address of a routine or of a function in another module, loaded at the function's start."""
-        key = key or name
-        place, *_ = self.callees.setdefault(key, (len(self.slots) + len(self.callees), name, module))
         f = self.function
-        if key not in f.addresses:
-            address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
-            f.addresses[key] = f.b.first(f"load ptr, {address}, align 8", PTR)
-        return f.addresses[key]
+        if name not in f.addresses:
+            address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {self._place(name, name, module)}", PTR)
+            f.addresses[name] = f.b.first(f"load ptr, {address}, align 8", PTR)
+        return f.addresses[name]
+
+    def _place(self, key: str, name: str, module: TextModule | str | None) -> int:
+        """That of an address in the table, which is an entry's first parameter."""
+        return self.callees.setdefault(key, (len(self.slots) + len(self.callees), name, module))[0]
 
     def _tape(self, call: Call) -> None:
         """A routine on the addresses of buffers, and numbers."""
@@ -478,12 +480,12 @@ class EntryFunction:
             f.changed(f.places[name].root)
 
     def _shared_function(self, name: str, dtype: str, target: Target,
-                         write: Callable[[str, str, Target], str]) -> Value:
-        """The address of a function that programs share."""
+                         write: Callable[[str, str, Target], str]) -> int:
+        """The place in the table of addresses of a function that programs share."""
         text = write(name, dtype, target)
         if not any(text is t for t in self.shared):
             self.shared.append(text)
-        return self._callee(name, text, f"{name}.{dtype}.{target.vector_bytes}")
+        return self._place(f"{name}.{dtype}.{target.vector_bytes}", name, text)
 
     def _blas(self, call: Call) -> None:
         """A product of complex numbers. BLAS is column-major: C = A B there is C' = B' A' here, with the operands

@@ -502,6 +502,10 @@ class ModuleBuilder:
         """Whether the target has instructions that convert between half and float."""
         return "+f16c" in self.features or self.triple.startswith(("aarch64", "arm64"))
 
+    def defines(self, name: str) -> bool:
+        """Whether there is a function of this name."""
+        return name in self._functions
+
     @property
     def has_functions(self) -> bool:
         """Whether there is any."""

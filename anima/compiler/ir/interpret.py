@@ -182,36 +182,7 @@ class Machine:
             address, layout, _, *buffers = stmt.args
             foreign.run(int(address), str(layout), [self.memory[str(b)] for b in buffers])
             return
-        if stmt.routine in lapack.ROUTINES:
-            lapack.run(stmt.routine, stmt.args, self.memory)
-            return
-        a = arguments(stmt.routine, stmt.args)
-        if stmt.routine in _ON_PARTS:
-            _ON_PARTS[stmt.routine](a, self.memory)
-            return
-        if stmt.routine != "gemm":
-            raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
-        m, n, k = a["m"], a["n"], a["k"]
-        if a["dtype"] in _BYTES:
-            self._bytes(a)
-            return
-        for t in range(a["batch"]):  # type: ignore[call-overload]
-            x = _matrix(self.memory[a["a"]], a["a_offset"] + t * a["a_stride"], m, k, a["lda"], a["transa"])  # type: ignore
-            y = _matrix(self.memory[a["b"]], a["b_offset"] + t * a["b_stride"], k, n, a["ldb"], a["transb"])  # type: ignore
-            z = _matrix(self.memory[a["c"]], a["c_offset"] + t * a["c_stride"], m, n, a["ldc"], "N")  # type: ignore
-            z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)  # type: ignore[operator]
-
-
-    def _bytes(self, a: dict[str, Any]) -> None:
-        """A product of bytes, four of which are a word."""
-        x_type, y_type = _BYTES[a["dtype"]]
-        m, n, k = a["m"], a["n"], a["k"]
-        for t in range(a["batch"]):
-            x = _matrix(self.memory[a["a"]].view(np.int32), t * a["a_stride"], m, k, a["lda"], a["transa"])
-            y = _matrix(self.memory[a["b"]].view(np.int32), t * a["b_stride"], k, n, a["ldb"], a["transb"])
-            rows, columns = (np.ascontiguousarray(w).view(d).astype(np.int32) for w, d in ((x, x_type), (y.T, y_type)))
-            start = t * a["c_stride"]
-            self.memory[a["c"]][start:start + m * n].reshape(m, n)[...] = rows @ columns.T
+        run_call(stmt, self.memory)
 
     def _callback(self, stmt: Call) -> None:
         function = self.program.callbacks[int(stmt.args[0])]
@@ -219,6 +190,40 @@ class Machine:
                  zip(buffers_read(stmt.routine, stmt.args), function.operands, strict=True)]
         for name, value in zip(buffers_written(stmt.routine, stmt.args), function(given), strict=True):
             self.memory[name][...] = np.ravel(value)
+
+
+def run_call(stmt: Call, memory: dict[str, np.ndarray]) -> None:
+    """What a routine without a state does to memory."""
+    if stmt.routine in lapack.ROUTINES:
+        lapack.run(stmt.routine, stmt.args, memory)
+    elif stmt.routine in _ROUTINES:
+        _ROUTINES[stmt.routine](arguments(stmt.routine, stmt.args), memory)
+    else:
+        raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
+
+
+def _gemm(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    m, n, k = a["m"], a["n"], a["k"]
+    if a["dtype"] in _BYTES:
+        _bytes(a, memory)
+        return
+    for t in range(a["batch"]):
+        x = _matrix(memory[a["a"]], a["a_offset"] + t * a["a_stride"], m, k, a["lda"], a["transa"])
+        y = _matrix(memory[a["b"]], a["b_offset"] + t * a["b_stride"], k, n, a["ldb"], a["transb"])
+        z = _matrix(memory[a["c"]], a["c_offset"] + t * a["c_stride"], m, n, a["ldc"], "N")
+        z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)
+
+
+def _bytes(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    """A product of bytes, four of which are a word."""
+    x_type, y_type = _BYTES[a["dtype"]]
+    m, n, k = a["m"], a["n"], a["k"]
+    for t in range(a["batch"]):
+        x = _matrix(memory[a["a"]].view(np.int32), t * a["a_stride"], m, k, a["lda"], a["transa"])
+        y = _matrix(memory[a["b"]].view(np.int32), t * a["b_stride"], k, n, a["ldb"], a["transb"])
+        rows, columns = (np.ascontiguousarray(w).view(d).astype(np.int32) for w, d in ((x, x_type), (y.T, y_type)))
+        start = t * a["c_stride"]
+        memory[a["c"]][start:start + m * n].reshape(m, n)[...] = rows @ columns.T
 
 
 def _substitution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
@@ -275,7 +280,8 @@ def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
         out[rows[:, 1, None] + outputs * a["output_out"] + a["out_offset"] + g * a["out_group"]] = windows @ matrix
 
 
-_ON_PARTS = {"convolution": _convolution, "substitution": _substitution, "turn": _turn, "exchange": _exchange}
+_ROUTINES = {"gemm": _gemm, "convolution": _convolution, "substitution": _substitution, "turn": _turn,
+             "exchange": _exchange}
 
 
 def _matrix(memory: np.ndarray, offset: int, rows: int, columns: int, ld: int, trans: str) -> np.ndarray:

@@ -30,6 +30,8 @@ _COMMON = {
     "trsv": "UPLO TRANS DIAG order <a lda =x incx",
     "getrf": "m n =a lda >ipiv >info",
     "geqrf": "m n =a lda >tau >work lwork >info",
+    "larft": "DIRECT STOREV order k <v ldv <tau >t ldt",
+    "laset": "UPLO order k *alpha *beta =a lda",
     "gehrd": "n ilo ihi =a lda >tau >work lwork >info",
     "gtsv": "n nrhs =dl =d =du =b ldb >info",
     "trsyl": "TRANA TRANB isgn m n <a lda <b ldb =c ldc >scale >info"}
@@ -100,7 +102,7 @@ def piece(batch: int, pieces: int) -> int:
 def product_of(given: Mapping[str, Any]) -> int:
     """The product of a matrix's sizes and the smaller of them again, for arguments by name."""
     sizes = [int(given[name]) for name in ("m", "n", "nrhs") if name in given]
-    if not sizes:  # of a vector
+    if not sizes:  # with vectors
         return int(given["order"])**2
     return math.prod(sizes) * (min(sizes) if len(sizes) > 1 else sizes[0]**2)
 

@@ -49,6 +49,7 @@ What lowering promises the passes after it:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anima.compiler.ir import lapack
 
@@ -133,3 +134,46 @@ def _places(routine: str, args: tuple[object, ...]) -> tuple[Sequence[int], Sequ
         raise NotImplementedError(f"there is no external routine '{routine}'")
     names, reads, writes = ROUTINES[routine]
     return [names.index(n) for n in reads], [names.index(n) for n in writes]
+
+
+# ---------------------------------------------------------------- parts of buffers
+
+
+def shapes(routine: str, args: tuple[object, ...]) -> dict[str, tuple[int, int]]:
+    """Rows and columns of the matrices of a call, as they are stored, by the argument that names their buffer: those
+    that are read, and then the one that is written. Nothing for routines whose operands are whole buffers."""
+    a: dict[str, Any] = arguments(routine, args)
+    if routine == "gemm":
+        x, y = (a["m"], a["k"]), (a["k"], a["n"])
+        return {"a": x if a["transa"] == "N" else x[::-1], "b": y if a["transb"] == "N" else y[::-1],
+                "c": (a["m"], a["n"])}
+    if routine == "substitution":
+        sides = a["n"], a["columns"]
+        return {"a": (a["n"], a["n"]), "b": sides if a["side"] == "L" else sides[::-1]}
+    if routine == "turn":
+        return {"a": (a["rows"], a["columns"]), "b": (a["columns"], a["rows"])}
+    return {}
+
+
+def apart(routine: str, args: tuple[object, ...]) -> bool:
+    """Whether a call that is given a buffer twice works on parts of it that have no element in common, as far as that
+    can be told: rectangles of one matrix."""
+    a: dict[str, Any] = arguments(routine, args)
+    sizes = shapes(routine, args)
+    if not sizes:
+        return False
+    *read, written = sizes
+    matrices = {name: (a["ld" + name], a.get("batch", 1) > 1 and a[f"{name}_stride"]) for name in sizes}
+    target = _corners(a, written, sizes[written])
+    return all(a[name] != a[written] or (matrices[name] == matrices[written] and
+                                         _disjoint(target, _corners(a, name, sizes[name]))) for name in read)
+
+
+def _corners(a: Mapping[str, Any], name: str, shape: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Rows and columns, from and to, of an operand in its matrix."""
+    return tuple((start, start + size) for start, size in
+                 zip(divmod(a[f"{name}_offset"], a["ld" + name]), shape, strict=True))
+
+
+def _disjoint(x: Sequence[tuple[int, int]], y: Sequence[tuple[int, int]]) -> bool:
+    return any(end <= start or stop <= begin for (begin, end), (start, stop) in zip(x, y, strict=True))

@@ -13,32 +13,36 @@ The scheme is that of Gustavson, "Recursion leads to automatic variable blocking
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from anima.compiler.ir.lapack import LETTERS
-from anima.compiler.ir.loops import Call, Stmt
+from anima.compiler.ir.interpret import DTYPES, run_call
+from anima.compiler.ir.lapack import LETTERS, workspace
+from anima.compiler.ir.loops import Call
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import CompilerPrimitive
 from anima.compiler.products.substitution import MOST_ROWS
-from anima.core.avals import ShapedArray
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_to
+from anima.ops.linalg import identity
 from anima.util import record, replace
 
-LEAST = 160   # rows, and columns, from which on a matrix is factored by blocks
+LEAST = 72    # rows, and columns, from which on a matrix is factored by blocks
 _BLOCK = 64   # rows, or columns, of a block that LAPACK factors; halves have a multiple of it
+_REFLECTED = 32  # columns of a block of reflections
 _STRIP = 128  # columns of a triangle that is updated at once
 _I32 = np.dtype(np.int32)
 
 
 @record
-class Part:
+class Section:
     """A matrix in a buffer, of rows `ld` apart, and as many more, `step` apart, as there are in the batch."""
 
     buffer: str
@@ -46,7 +50,7 @@ class Part:
     step: int = 0
     offset: int = 0
 
-    def at(self, row: int, column: int) -> Part:
+    def at(self, row: int, column: int) -> Section:
         """The part from an element on."""
         return replace(self, offset=self.offset + row * self.ld + column)
 
@@ -71,20 +75,28 @@ class Triangle:
         return (self.lower != (self.trans == "T")) == (self.side == "L")
 
 
+Room = tuple[Section, Section]
+
+
 class Blocks:
-    """Writes the calls for matrices of one type."""
+    """Writes the calls for matrices of one type: `emit` takes them, `temp` gives buffers for elements of a type."""
 
-    def __init__(self, emit: Callable[[Stmt], None], dtype: str) -> None:
-        self.emit, self.dtype = emit, dtype
+    def __init__(self, emit: Callable[[Call], None], temp: Callable[[str, int], str], dtype: str) -> None:
+        self.emit, self.temp, self.dtype = emit, temp, dtype
 
-    def subtract(self, c: Part, a: Part, b: Part, m: int, n: int, k: int, transa: str = "N", transb: str = "N",
-                 batch: int = 1) -> None:
-        """C -= op(A) op(B), which is m x n."""
+    def room(self, rows: int, columns: int, dtype: str | None = None) -> Section:
+        """A matrix to work in."""
+        return Section(self.temp(dtype or self.dtype, rows * columns), columns)
+
+    def subtract(self, c: Section, a: Section, b: Section, m: int, n: int, k: int, transa: str = "N", transb: str = "N",
+                 batch: int = 1, fresh: bool = False) -> None:
+        """C -= op(A) op(B), which is m x n; if `fresh`, C becomes that product."""
+        scales = (1.0, 0.0) if fresh else (-1.0, 1.0)
         if m and n and k:
-            self.emit(Call("gemm", (self.dtype, transa, transb, m, n, k, -1.0, *a.words, *b.words, 1.0, *c.words, batch,
-                                    a.step, b.step, c.step)))
+            self.emit(Call("gemm", (self.dtype, transa, transb, m, n, k, scales[0], *a.words, *b.words, scales[1],
+                                    *c.words, batch, a.step, b.step, c.step)))
 
-    def solve(self, how: Triangle, a: Part, b: Part, n: int, columns: int, batch: int = 1) -> None:
+    def solve(self, how: Triangle, a: Section, b: Section, n: int, columns: int, batch: int = 1) -> None:
         """B becomes the X of op(A) X = B, or of X op(A) = B."""
         if not columns:
             return
@@ -106,10 +118,10 @@ class Blocks:
 
     def lapack(self, name: str, *arguments: Any) -> None:
         """A call of LAPACK for one matrix: parts stand for their buffer, where they begin, and a step."""
-        words = [w for x in arguments for w in ((x.buffer, x.offset, 0) if isinstance(x, Part) else (x,))]
+        words = [w for x in arguments for w in ((x.buffer, x.offset, 0) if isinstance(x, Section) else (x,))]
         self.emit(Call(LETTERS[self.dtype] + name, (1, 1, *words)))
 
-    def cholesky(self, a: Part, n: int, info: Part) -> Part:
+    def cholesky(self, a: Section, n: int, info: Section) -> Section:
         """The lower triangle of A becomes its factor; `info` has an element for each block, and what is left of it is
         given back."""
         if n <= _BLOCK:
@@ -124,18 +136,17 @@ class Blocks:
             self.subtract(rest.at(start, start), rows, rows, n - h - start, min(_STRIP, n - h - start), h, transb="T")
         return self.cholesky(rest, n - h, info)
 
-    def lu(self, a: Part, m: int, n: int, pivots: Part, room: tuple[Part, Part]) -> None:
+    def lu(self, a: Section, m: int, n: int, pivots: Section) -> None:
         """Factors of A, m x n. What LAPACK says of exchanges counts from the first row of its block, and from 1."""
         k = min(m, n)
-        self._columns(a, 0, k, (m, n), pivots, room)
+        self._columns(a, 0, k, (m, n), pivots, (self.room(min(k, _BLOCK), m), self.room(1, 1, "i32")))
         self.solve(Triangle("L", True, "N", True), a, a.at(0, k), k, n - k)
 
-    def _columns(self, a: Part, start: int, stop: int, sizes: tuple[int, int], pivots: Part, room: tuple[Part, Part]
-                 ) -> None:
+    def _columns(self, a: Section, start: int, stop: int, sizes: tuple[int, int], pivots: Section, room: Room) -> None:
         """Columns `start` to `stop`, where what is left of them is already updated; exchanges are those of all."""
         m, n = sizes
         if stop - start <= _BLOCK:
-            columns, info = replace(room[0], ld=m), room[1]
+            columns, info = room
             here, rows, count = a.at(start, start), m - start, stop - start
             self._turn(here, columns, rows, count)
             self.lapack("getrf", rows, count, columns, columns.ld, pivots.at(0, start), info)
@@ -152,7 +163,38 @@ class Blocks:
         self.subtract(a.at(middle, middle), a.at(middle, start), a.at(start, middle), m - middle, right, width)
         self._columns(a, middle, stop, sizes, pivots, room)
 
-    def _turn(self, a: Part, b: Part, rows: int, columns: int) -> None:
+    def reflections(self, a: Section, m: int, n: int, taus: Section, vectors: Section, triangles: Section) -> None:
+        """A becomes what `geqrf` makes of it; `vectors` are those of its reflections, one a row, and `triangles` what
+        makes a block of them one: I - V T V^H. Nothing is written above the diagonals of those, where zeros are."""
+        k, room = min(m, n), (self.room(_REFLECTED, n), self.room(_REFLECTED, n))
+        size = workspace(LETTERS[self.dtype] + "geqrf", m, _REFLECTED)["work"]
+        work, info = self.room(1, size), self.room(1, 1, "i32")
+        for start in range(0, k, _REFLECTED):
+            count, rows = min(_REFLECTED, k - start), m - start
+            here, columns, t = a.at(start, start), vectors.at(start, start), triangles.at(start, 0)
+            self._turn(here, columns, rows, count)
+            self.lapack("geqrf", rows, count, columns, m, taus.at(0, start), work, size, info)
+            self._turn(columns, here, count, rows)
+            self.lapack("laset", "U", count, count, 0.0, 1.0, columns, m)
+            self.lapack("larft", "F", "C", rows, count, columns, m, taus.at(0, start), t, t.ld)
+            self._reflect(columns, t, "N", a.at(start, start + count), rows, n - start - count, count, room)
+
+    def orthogonal(self, q: Section, m: int, n: int, k: int, vectors: Section, triangles: Section) -> None:
+        """Q, which is the identity so far, becomes the product of the reflections, the last ones first."""
+        room = self.room(_REFLECTED, n), self.room(_REFLECTED, n)
+        for start in range((k - 1) // _REFLECTED * _REFLECTED, -1, -_REFLECTED):
+            self._reflect(vectors.at(start, start), triangles.at(start, 0), "T", q.at(start, start), m - start,
+                          n - start, min(_REFLECTED, k - start), room)
+
+    def _reflect(self, vectors: Section, t: Section, trans: str, c: Section, m: int, n: int, k: int, room: Room
+                 ) -> None:
+        """C -= V op(T) V^H C."""
+        first, second = (replace(part, ld=n) for part in room)
+        self.subtract(first, vectors, c, k, n, m, fresh=True)
+        self.subtract(second, t, first, k, n, k, trans, fresh=True)
+        self.subtract(c, vectors, second, m, n, k, "T")
+
+    def _turn(self, a: Section, b: Section, rows: int, columns: int) -> None:
         """B is the transpose of A, which has so many rows and columns."""
         self.emit(Call("turn", (self.dtype, rows, columns, *a.words, *b.words)))
 
@@ -164,17 +206,97 @@ def _half(n: int) -> int:
 
 # ---------------------------------------------------------------- primitives
 
+Writer = Callable[[Blocks, Mapping[str, Any], list[Section], list[Section], list[Shape]], None]
 
-class Blocked(CompilerPrimitive):
-    """An operation on whole matrices that is done by blocks: its results are of the types `results`."""
+
+class ByBlocks(CompilerPrimitive):
+    """An operation on whole matrices that is done by blocks. Its results are of the types `results`; the first of them
+    is operand `over` before `write` makes it what it is to be; the one of number `zeros` is full of them."""
 
     multiple_results = True
+
+    def __init__(self, name: str, write: Writer, over: int = 0, zeros: int | None = None) -> None:
+        super().__init__(name)
+        self.over, self.write, self.zeros = over, write, zeros
+        call(name)(self.lowered)
 
     def infer(self, *avals: ShapedArray, results: tuple[ShapedArray, ...], **params: Any) -> list[ShapedArray]:
         return list(results)
 
+    def eval(self, *operands: np.ndarray, results: tuple[ShapedArray, ...], **params: Any) -> list[np.ndarray]:
+        outs = [np.zeros(r.shape, r.dtype) for r in results]
+        outs[0][...] = operands[self.over]
+        given = [np.ascontiguousarray(x) for x in operands]
+        memory = {f"m{k}": x.reshape(-1) for k, x in enumerate([*given, *outs])}
 
-solve_p, cholesky_p, lu_p = Blocked("blocked_solve"), Blocked("blocked_cholesky"), Blocked("blocked_lu")
+        def temp(dtype: str, size: int) -> str:
+            memory[name := f"m{len(memory)}"] = np.empty(size, DTYPES[dtype])
+            return name
+
+        sections = [_section(f"m{k}", x.shape) for k, x in enumerate([*given, *outs])]
+        blocks = Blocks(lambda stmt: run_call(stmt, memory), temp, dtypes.short_name(results[0].dtype))
+        self.write(blocks, params, sections[:len(given)], sections[len(given):], [x.shape for x in (*given, *outs)])
+        return outs
+
+    def lowered(self, builder: ProgramBuilder, eqn: Eqn) -> None:
+        """Appends the calls to a program."""
+        first = eqn.outvars[0]
+        builder.copy(builder.memory(eqn.invars[self.over]), builder.result(first), first.aval.size)
+        if self.zeros is not None:
+            zeros = eqn.outvars[self.zeros]
+            builder.fill(builder.result(zeros), zeros.aval.size, 0.0)
+        sections = [_section(buffer, v.aval.shape) for buffer, v in (
+            *((builder.memory(v), v) for v in eqn.invars), *((builder.result(v), v) for v in eqn.outvars))]
+        blocks = Blocks(lambda stmt: builder.emit(replace(stmt, source=eqn.source)), builder.temp,
+                        scalar_type(first.aval))
+        count = len(eqn.invars)
+        self.write(blocks, eqn.params, sections[:count], sections[count:],
+                   [v.aval.shape for v in (*eqn.invars, *eqn.outvars)])
+
+
+def _section(buffer: str, shape: Shape) -> Section:
+    """All of an array, of matrices or of a vector."""
+    return Section(buffer, shape[-1], math.prod(shape[-2:]))
+
+
+def _write_solve(blocks: Blocks, params: Mapping[str, Any], operands: list[Section], results: list[Section],
+                 shapes: list[Shape]) -> None:
+    how, shape = params["how"], shapes[1]
+    n, columns = shape[-2:] if how.side == "L" else shape[:-3:-1]
+    blocks.solve(how, operands[0], results[0], n, columns, math.prod(shape[:-2]))
+
+
+def _write_cholesky(blocks: Blocks, params: Mapping[str, Any], operands: list[Section], results: list[Section],
+                    shapes: list[Shape]) -> None:
+    blocks.cholesky(results[0], shapes[0][-1], results[1])
+
+
+def _write_lu(blocks: Blocks, params: Mapping[str, Any], operands: list[Section], results: list[Section],
+              shapes: list[Shape]) -> None:
+    m, n = shapes[0][-2:]
+    blocks.lu(results[0], m, n, results[1])
+
+
+def _write_reflections(blocks: Blocks, params: Mapping[str, Any], operands: list[Section], results: list[Section],
+                       shapes: list[Shape]) -> None:
+    (m, n), (a, taus, vectors, triangles) = shapes[0][-2:], results
+    blocks.reflections(a, m, n, taus, vectors, triangles)
+
+
+def _write_orthogonal(blocks: Blocks, params: Mapping[str, Any], operands: list[Section], results: list[Section],
+                      shapes: list[Shape]) -> None:
+    (m, n), (_, vectors, triangles) = shapes[0][-2:], operands
+    blocks.orthogonal(results[0], m, n, shapes[1][-2], vectors, triangles)
+
+
+solve_p = ByBlocks("blocked_solve", _write_solve, over=1)
+cholesky_p = ByBlocks("blocked_cholesky", _write_cholesky)
+lu_p = ByBlocks("blocked_lu", _write_lu)
+reflections_p = ByBlocks("blocked_reflections", _write_reflections, zeros=3)
+orthogonal_p = ByBlocks("blocked_orthogonal", _write_orthogonal)
+
+
+# ---------------------------------------------------------------- what rewrites use
 
 
 def wanted(aval: ShapedArray) -> bool:
@@ -207,40 +329,17 @@ def lu(x: Any) -> tuple[Any, Any]:
     return factors, el.add(pivots, broadcast_to(np.array(starts, _I32) - 1, pivots.shape))
 
 
-def _copied(builder: ProgramBuilder, eqn: Eqn, number: int) -> Part:
-    """The first result, which is an operand so far."""
-    operand, out = eqn.invars[number], eqn.outvars[0]
-    builder.copy(builder.memory(operand), builder.result(out), out.aval.size)
-    return _part(builder.result(out), out.aval)
+def reflections(x: Any) -> list[Any]:
+    """What `geqrf` makes of a matrix, the factors of the reflections, and of which `orthogonal` makes their product:
+    vectors and triangles."""
+    m, n = x.shape[-2:]
+    k, batch = min(m, n), x.shape[:-2]
+    shapes = [(m, n), (k,), (k, m), (k, _REFLECTED)]
+    return reflections_p.bind(x, results=tuple(ShapedArray((*batch, *shape), x.dtype) for shape in shapes))
 
 
-def _part(buffer: str, aval: ShapedArray) -> Part:
-    return Part(buffer, aval.shape[-1], math.prod(aval.shape[-2:]))
-
-
-def _blocks(builder: ProgramBuilder, eqn: Eqn) -> Blocks:
-    return Blocks(lambda stmt: builder.emit(replace(stmt, source=eqn.source)), scalar_type(eqn.outvars[0].aval))
-
-
-@call("blocked_solve")
-def _solve(builder: ProgramBuilder, eqn: Eqn) -> None:
-    a, b = (v.aval for v in eqn.invars)
-    how, sides = eqn.params["how"], _copied(builder, eqn, 1)
-    n, columns = b.shape[-2:] if how.side == "L" else b.shape[:-3:-1]
-    _blocks(builder, eqn).solve(how, _part(builder.memory(eqn.invars[0]), a), sides, n, columns,
-                                math.prod(b.shape[:-2]))
-
-
-@call("blocked_cholesky")
-def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
-    info = eqn.outvars[1].aval
-    _blocks(builder, eqn).cholesky(_copied(builder, eqn, 0), eqn.invars[0].aval.shape[-1],
-                                   Part(builder.result(eqn.outvars[1]), info.shape[-1]))
-
-
-@call("blocked_lu")
-def _lu(builder: ProgramBuilder, eqn: Eqn) -> None:
-    m, n = eqn.invars[0].aval.shape[-2:]
-    k, dtype = min(m, n), scalar_type(eqn.outvars[0].aval)
-    room = Part(builder.temp(dtype, m * min(k, _BLOCK)), m), Part(builder.temp("i32", 1), 1)
-    _blocks(builder, eqn).lu(_copied(builder, eqn, 0), m, n, Part(builder.result(eqn.outvars[1]), k), room)
+def orthogonal(vectors: Any, triangles: Any, columns: int) -> Any:
+    """The first columns of the product of reflections."""
+    m = vectors.shape[-1]
+    q = identity((*vectors.shape[:-2], m, columns), vectors.dtype)
+    return orthogonal_p.bind(q, vectors, triangles, results=(ShapedArray(q.shape, q.dtype),))[0]

@@ -286,6 +286,10 @@ def _qr(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     columns = eqn.outvars[0].aval.shape[-1]
     pivoting = eqn.params["pivoting"]
+    if blocked.wanted(x) and not pivoting:
+        packed, _, vectors, triangles = blocked.reflections(x)
+        return [blocked.orthogonal(vectors, triangles, columns),
+                upper_part(slice_in_dim(packed, 0, columns, axis=last(x) - 1))]
     packed, taus, *order = _pivoted_reflections(x) if pivoting else _reflections(x)
     r = upper_part(slice_in_dim(matrix_transpose(packed), 0, columns, axis=last(x) - 1))
     if columns <= n:
@@ -310,6 +314,8 @@ def _pivoted_reflections(x: Any) -> tuple[Any, Any, Any]:
 
 @factorization("geqrf")
 def _geqrf(eqn: Eqn, x: Any) -> Any:
+    if blocked.wanted(x):
+        return blocked.reflections(x)[:2]
     packed, taus = _reflections(x)
     return [matrix_transpose(packed), taus]
 

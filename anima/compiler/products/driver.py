@@ -55,19 +55,36 @@ class Driven(Protocol):
     target: Target
 
 
-def emit_driven(b: Builder, call: Driven, operand: Callable[[str], Value], pool: Value,
-                function: Callable[[str], Value]) -> None:
-    """Write the call of a driver: `operand` gives the address of an array's first element, `function` that of a shared
-    function, `pool` is that of the pool or null."""
+def emit_driven(b: Builder, call: Driven, operand: Callable[[str], Value], pool: Value, place: Callable[[str], int]
+                ) -> None:
+    """Write the call of a driver: `operand` gives the address of an array's first element, `place` that of a shared
+    function in the table of addresses, which is the first parameter of `b`; `pool` is that of the pool or null. What
+    calls of the same functions have in common is a function of its own."""
     text = "_".join(map(str, call.plan)).replace("-", "m")
-    words = {"plan": b.module.constant(f"{call.driver}.plan.{text}", "i64", call.plan, 8)}
-    driver = function(call.driver)
+    plan = b.module.constant(f"{call.driver}.plan.{text}", "i64", call.plan, 8)
+    functions = {where: place(name) for where, name in call.functions.items()}
+    name = ".".join(["call", call.driver, *call.operands, *(f"{x}_{number}" for x, number in functions.items())])
+    if not b.module.defines(name):
+        params = [("table", PTR), ("plan", PTR), *((x, PTR) for x in call.operands), ("pool", PTR), ("units", I64),
+                  ("grain", I64)]
+        _write_call(b.module.function(name, params, linkage="internal", attributes="noinline"), call, functions, place)
+    b.call(name, [b.params[0], plan, *map(operand, call.operands.values()), pool, i64(call.units), i64(call.grain)])
+
+
+def _write_call(b: Builder, call: Driven, functions: Mapping[str, int], place: Callable[[str], int]) -> None:
+    """Fill a context and call the driver."""
+    table, plan, *operands, pool, units, grain = b.params
+
+    def function(number: int) -> Value:
+        return b.load(PTR, b.gep("ptr", table, number))
+
     context = b.alloca(PTR, len(call.context))
-    words |= {place: operand(name) for place, name in call.operands.items()}
-    words |= {place: function(name) for place, name in call.functions.items()}
-    for place, value in words.items():
-        b.store(value, b.gep("ptr", context, call.context.index(place)))
-    b.call(driver, [pool, context, i64(call.units), i64(call.grain)])
+    words = {"plan": plan, **dict(zip(call.operands, operands, strict=True))}
+    words |= {where: function(number) for where, number in functions.items()}
+    for where, value in words.items():
+        b.store(value, b.gep("ptr", context, call.context.index(where)))
+    b.call(function(place(call.driver)), [pool, context, units, grain])
+    b.ret()
 
 
 class Driver:

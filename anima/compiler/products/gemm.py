@@ -29,9 +29,9 @@ _LONG = 64       # if they are at least so long
 _SQUARE = 4      # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
 
 
-def kernel_name(rows: int, vectors: int) -> str:
-    """The register kernel for a tile of this size."""
-    return f"gemm_{rows}x{vectors}"
+def kernel_name(rows: int, vectors: int, minus: bool = False) -> str:
+    """The register kernel for a tile of this size, which adds to it or, `minus`, subtracts from it."""
+    return f"{'minus' if minus else 'gemm'}_{rows}x{vectors}"
 
 
 @cache
@@ -57,8 +57,9 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         params = [PTR, I64, PTR, I64, I64, I64, Type(scalar), Type(scalar), I1]
         PackWriter(module.function(name, params), scalar, lanes, masks).merge()
     else:
-        rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
-        write_kernel(module.function(name, KERNEL), dtype, Type(scalar, lanes), rows, vectors)
+        kind, size = name.split("_")
+        rows, vectors = map(int, size.split("x"))
+        write_kernel(module.function(name, KERNEL), dtype, Type(scalar, lanes), rows, vectors, kind == "minus")
     return module.text()
 
 
@@ -103,11 +104,12 @@ class ProductText:
         blocks = -(-s.n // p.nc)
         self.driver, self.operands = DRIVER, dict(zip("abc", "abc", strict=True))
         self.units, self.grain = p.tiles * blocks * s.batch, p.grain
-        scaled = alpha != 1.0 or beta not in (0.0, 1.0)
+        minus = (alpha, beta) == (-1.0, 1.0)
+        scaled = not minus and (alpha != 1.0 or beta not in (0.0, 1.0))
         rest = s.n % (p.vectors * lanes)
         broken = rest not in (0, p.edge * lanes)
         partial = p.first * p.rows[0] + (p.tiles - p.first) * p.rows[1] != s.m
-        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
+        kernels = [kernel_name(rows, vectors, minus) for vectors in (p.vectors, p.edge) for rows in p.rows]
         self.functions = dict(zip(("kernel0", "kernel1", "edge0", "edge1"), kernels, strict=True))
         needed = {"pack_a": (p.pack_a or partial, PACK_ROWS), "merge": (broken or partial or scaled, MERGE),
                   "pack_b": (s.js == 1 and (p.pack_b or broken), PACK_COLUMNS), "transpose": (s.js != 1, TRANSPOSE)}

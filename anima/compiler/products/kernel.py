@@ -1,6 +1,6 @@
 """The inner parts of a matrix product, as LLVM functions: register kernels, packing, merging.
 
-    kernel(a, rs, ks, b, bs, c, cs, k, add)      C[R, V*W] = A[R, k] B[k, V*W]  (+ C, if `add`)
+    kernel(a, rs, ks, b, bs, c, cs, k, add)      C[R, V*W] = A[R, k] B[k, V*W]  (+ C, if `add`, or C minus that)
 
 A kernel keeps its tile of C, R rows of V vectors of W lanes, in registers over the whole of k; each step
 loads one row of B and broadcasts one element of A for each row of C. A may have any strides; rows of B and C
@@ -142,32 +142,33 @@ class Tile:
 
         return loop(b, 0, k, 1, step, [*bases, first_row, *sums], sure)[len(bases) + 1:]
 
-    def finish(self, c: Value, cs: Value, sums: Sequence[Value], add: Value) -> None:
-        """Store the sums, or add them to what is in C."""
-        when(self.b, add, lambda: self._store(c, cs, sums, True), lambda: self._store(c, cs, sums, False))
+    def finish(self, c: Value, cs: Value, sums: Sequence[Value], add: Value, minus: bool = False) -> None:
+        """Store the sums, or add them to what is in C (`minus`: subtract them from it)."""
+        op = ("sub" if minus else "add") if self.bytes else ("fsub" if minus else "fadd")
+        when(self.b, add, lambda: self._store(c, cs, sums, op), lambda: self._store(c, cs, sums, None))
         self.b.ret()
 
-    def _store(self, c: Value, cs: Value, sums: Sequence[Value], more: bool) -> None:
-        b, rows, op = self.b, Rows(self.b, cs, self.rows), "add" if self.bytes else "fadd"
+    def _store(self, c: Value, cs: Value, sums: Sequence[Value], op: str | None) -> None:
+        b, rows = self.b, Rows(self.b, cs, self.rows)
         starts = rows.bases(c)
         for r in range(self.rows):
             row = rows.at(starts, r)
             for v in range(self.vectors):
                 at, total = self.lanes(row, v), sums[r * self.vectors + v]
-                b.store(b.op(op, b.load(self.vector, at), total) if more else total, at)
+                b.store(b.op(op, b.load(self.vector, at), total) if op else total, at)
 
     def lanes(self, row: Value, v: int) -> Value:
         """The address of a vector of a row of B or C."""
         return self.b.gep("i8", row, v * self.width * self.size) if v else row
 
 
-def write_kernel(b: Builder, dtype: str, vector: Type, rows: int, vectors: int) -> None:
-    """Write the kernel for a tile of `rows` rows of `vectors` vectors; k is at least 1."""
+def write_kernel(b: Builder, dtype: str, vector: Type, rows: int, vectors: int, minus: bool) -> None:
+    """Write the kernel for a tile of `rows` rows of `vectors` vectors; k is at least 1. `minus`: C - A B if `add`."""
     tile = Tile(b, dtype, vector, rows, vectors)
     a, rs, ks, first_row, bs, c, cs, k, add = b.params
     rs, ks, bs, cs = (times(b, stride, tile.size) for stride in (rs, ks, bs, cs))
     a_rows = Rows(b, rs, rows)
-    tile.finish(c, cs, tile.add(a_rows, a_rows.bases(a), ks, first_row, bs, k, tile.zeros), add)
+    tile.finish(c, cs, tile.add(a_rows, a_rows.bases(a), ks, first_row, bs, k, tile.zeros), add, minus)
 
 
 # --- Packing ----------------------------------------------------------------------------------
