@@ -73,8 +73,8 @@ def _fftn(name: str, kind: FftType, a: Any, s: Sequence[int] | None, axes: Seque
         raise ValueError(f"anima.numpy.fft.{name} does not support repeated axes. Got axes {tuple(axes)}.")
     if not places:
         return _transform(x, kind, ())
-    last = range(x.ndim - len(places), x.ndim)
-    x = moveaxis(x, places, last)
+    last = list(range(x.ndim - len(places), x.ndim))
+    x = x if places == last else moveaxis(x, places, last)
     sizes = list(s or x.shape[x.ndim - len(places):])
     if s is not None:
         x = _fit(x, [*sizes[:-1], sizes[-1] // 2 + 1] if kind == FftType.IRFFT else sizes)
@@ -84,7 +84,7 @@ def _fftn(name: str, kind: FftType, a: Any, s: Sequence[int] | None, axes: Seque
     scale = _scale(norm, kind, math.prod(sizes)) if out.size else 1.0
     if scale != 1:
         out = ew.mul(out, out.dtype.type(scale))
-    return moveaxis(out, last, places)
+    return out if places == last else moveaxis(out, last, places)
 
 
 def _fft(name: str, kind: FftType, a: Any, n: int | None, axis: Any, norm: Any) -> Array:
