@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
 from anima import lax
 from anima.compiler import driver
 from anima.compiler.ir.loops import Call, statements
+from anima.compiler.machine import amx, native
 from anima.compiler.machine.native import host
 from anima.compiler.machine.target import Target, target_of
 from anima.compiler.products import dots
@@ -95,3 +97,34 @@ def test_the_number_of_threads_changes_nothing() -> None:
     assert kinds(dot(), a, b, target=host())
     np.testing.assert_array_equal(anima.jit(dot())(a, b), exactly(a, b))
     assert anima.jit(dot()).lower(a, b).compile().cost_analysis()["flops"] >= 2 * 300 * 512 * 400
+
+
+TILED = target_of(X86, "", f"{WIDE.features},+amx-tile,+amx-int8")
+
+
+@pytest.mark.parametrize(("x", "y"), TYPES)
+@pytest.mark.parametrize("dims", [(((i,), (j,)), ((), ())) for i, j in ((1, 0), (1, 1), (0, 0))], ids=str)
+@pytest.mark.parametrize(("m", "k", "n"), [(33, 64, 31), (17, 100, 40)])
+def test_products_by_tiles(m: int, k: int, n: int, dims: Any, x: Any, y: Any) -> None:
+    """Words and what they are padded with, as the loops say it: one product, of the very kind of its operands."""
+    a, b = numbers(x, m, k), numbers(y, k, n)
+    a, b = (np.ascontiguousarray(v if at == d else v.T) for v, at, d in ((a, 1, dims[0][0][0]), (b, 0, dims[0][1][0])))
+    stages = agree(dot(dims), a, b, target=TILED)
+    (call,) = [s for s in statements(*stages.loops.body) if isinstance(s, Call)]
+    names = {np.int8: "i8", np.uint8: "u8"}
+    assert call.args[0] == names[x] + names[y]
+    assert call.args[1] == "N"
+    assert call.args[5] == dots.TILE * -(-k // 64)
+
+
+def test_batches_by_tiles() -> None:
+    a, b = numbers(np.int8, 3, 20, 70), numbers(np.uint8, 3, 70, 33)
+    agree(dot((((2,), (1,)), ((0,), (0,)))), a, b, target=TILED)
+    np.testing.assert_array_equal(anima.jit(jnp.matmul)(a.astype(np.int8), b.astype(np.int8)),
+                                  exactly(a.astype(np.int8), b.astype(np.int8), np.int8))
+
+
+def test_without_tiles_where_the_system_does_not_lend_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is then one without them; programs of the other kind have other names in the cache."""
+    monkeypatch.setattr(amx, "lent", lambda: False)
+    assert not dots.has_tiles(native.host.__wrapped__())

@@ -48,7 +48,8 @@ DTYPES: dict[str, Any] = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 SCALARS: dict[str, Primitive] = {
     p.name: p for module in (formula, special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
-_BYTES = {"i8u8": (np.int8, np.uint8), "i8i8": (np.int8, np.int8), "u8u8": (np.uint8, np.uint8)}
+_BYTES = {"i8u8": (np.int8, np.uint8), "i8i8": (np.int8, np.int8), "u8u8": (np.uint8, np.uint8),
+          "u8i8": (np.uint8, np.int8)}
 _INDEX_OPS: dict[str, Any] = {
     "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "max": max, "min": min,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,

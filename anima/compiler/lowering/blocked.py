@@ -13,7 +13,7 @@ The scheme is that of Gustavson, "Recursion leads to automatic variable blocking
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -29,6 +29,7 @@ from anima.compiler.products.substitution import MOST_ROWS
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
+from anima.core.primitive import Work
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_to
 from anima.ops.linalg import identity
@@ -222,6 +223,11 @@ class ByBlocks(CompilerPrimitive):
 
     def infer(self, *avals: ShapedArray, results: tuple[ShapedArray, ...], **params: Any) -> list[ShapedArray]:
         return list(results)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        """The leading term without its factor, as that of factorizations is."""
+        return Work(float(outs[0].size * min(avals[0].shape[-2:])))
 
     def eval(self, *operands: np.ndarray, results: tuple[ShapedArray, ...], **params: Any) -> list[np.ndarray]:
         outs = [np.zeros(r.shape, r.dtype) for r in results]

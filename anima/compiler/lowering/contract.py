@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.ir.loops import Call, Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.matrices import CompilerPrimitive
 from anima.compiler.lowering.thin import by_numbers, columns, sums
 from anima.compiler.machine.target import Target
 from anima.compiler.products import dots
@@ -28,11 +29,12 @@ from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
+from anima.core.primitive import Work
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, full
 from anima.ops.contract import dot_general_p, natural_dtype, working_dtype
 from anima.ops.reduce import reduce_or_p
-from anima.ops.shape import reduce_sum_p, reshape, transpose
+from anima.ops.shape import pad, reduce_sum_p, reshape, transpose
 from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
@@ -113,7 +115,7 @@ def wants_wider(eqn: Eqn) -> bool:
 def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
     """The product by loops, or of the type that `gemm` takes, in terms of other operations."""
     if wants_bytes(eqn, target):
-        return _shifted_product(eqn, x, y, dots.kinds(target))
+        return _tiled_product(eqn, x, y) if dots.has_tiles(target) else _shifted_product(eqn, x, y, dots.kinds(target))
     out = eqn.outvars[0].aval
     numbers = eqn.params["dimension_numbers"]
     product = Product.of(x.aval, y.aval, numbers)
@@ -196,6 +198,50 @@ def wants_bytes(eqn: Eqn, target: Target) -> bool:
 
 def _is_byte(dtype: Any) -> bool:
     return dtype in (np.int8, np.uint8)
+
+
+class TileProduct(CompilerPrimitive):
+    """A product of stacks of matrices of bytes as tiles are read: rows of x, and of y or its transpose, are contiguous,
+    and what is contracted is padded with zeros to whole rows of tiles."""
+
+    def infer(self, x: ShapedArray, y: ShapedArray, *, transposed: bool) -> ShapedArray:
+        return ShapedArray((*x.shape[:2], y.shape[1 if transposed else 2]), np.dtype(np.int32))
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(2.0 * outs[0].size * avals[0].shape[-1])
+
+    def eval(self, x: np.ndarray, y: np.ndarray, *, transposed: bool) -> np.ndarray:
+        x, y = x.astype(np.int32), y.astype(np.int32)
+        return np.matmul(x, y.swapaxes(1, 2) if transposed else y)
+
+
+tile_product_p = TileProduct("tile_product")
+
+
+def _tiled_product(eqn: Eqn, x: Any, y: Any) -> Any:
+    """The product of bytes by tiles."""
+    p, out = Product.of(x.aval, y.aval, eqn.params["dimension_numbers"]), eqn.outvars[0].aval
+    transposed = list(p.right[2]) == list(range(y.aval.ndim - len(p.right[2]), y.aval.ndim))
+    x = _stack(x, (*p.left[0], *p.left[1], *p.left[2]), (p.batch, p.m, p.k), 2)
+    batch, free, contracted = p.right
+    y = (_stack(y, (*batch, *free, *contracted), (p.batch, p.n, p.k), 2) if transposed else
+         _stack(y, (*batch, *contracted, *free), (p.batch, p.k, p.n), 1))
+    return el.convert(reshape(tile_product_p.bind(x, y, transposed=transposed), out.shape), out.dtype)
+
+
+def _stack(x: Any, order: Sequence[int], shape: Shape, contracted: int) -> Any:
+    """An operand as a stack of matrices, its axes in that order, with the contracted one padded."""
+    x = reshape(x if list(order) == list(range(len(order))) else transpose(x, order), shape)
+    more = -shape[contracted] % (dots.WORD * dots.TILE)
+    return pad(x, full((), 0, x.dtype), [(0, more if d == contracted else 0, 0) for d in range(3)]) if more else x
+
+
+@call("tile_product")
+def _tile_product(builder: ProgramBuilder, eqn: Eqn) -> None:
+    numbers = (((2,), (2 if eqn.params["transposed"] else 1,)), ((0,), (0,)))
+    x, y = eqn.invars
+    _by_bytes(builder, x, y, eqn.outvars[0], Product.of(x.aval, y.aval, numbers))
 
 
 def _shifted_product(eqn: Eqn, x: Any, y: Any, kinds: Collection[str]) -> Any:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anima.compiler.machine import image, store
+from anima.compiler.machine import amx, image, store
 from anima.compiler.machine.target import Target, target_of
 from anima.util import lazy_module, once
 
@@ -41,7 +41,10 @@ else:  # programs that are all on disk need none of these
 def host() -> Target:
     """The machine we run on."""
     _initialize()
-    return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    features = llvm.get_host_cpu_features().flatten()
+    if "+amx-tile" in features and not amx.lent():
+        features = features.replace("+amx", "-amx")
+    return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
 
 def version() -> str:

@@ -21,6 +21,7 @@ import threading
 
 import numpy as np
 
+from anima.compiler.machine import amx
 from anima.compiler.machine.folder import Folder, on_disk
 from anima.config import (
     compilation_cache_dir,
@@ -190,7 +191,7 @@ atexit.register(flush)
 @once
 def _maker() -> bytes:
     """A digest of Anima's sources, Python, the libraries and the CPU."""
-    found = [sys.version, sys.platform, np.__version__, *_cpu()]
+    found = [sys.version, sys.platform, np.__version__, *_cpu(), f"AMX: {amx.lent()}"]
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     _list(root, "", found)
     for package in _PACKAGES:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import itertools
 from functools import cache
 
+from anima.compiler.products.dots import TILE
 from anima.util import record
 
 BLOCK_BYTES = 1 << 18    # the packed block of B: a part of the second-level cache, and of a thread's stack
 DEPTH_BYTES = {4: 1024, 8: 1536}  # a row of a tile of A: the tile stays in a first-level cache of 32 KB
 MOST_ROWS = 14
 MOST_VECTORS = 6
+TILE_ROWS = 2 * TILE     # of two tiles
+ROW_BYTES = max(MOST_ROWS * DEPTH_BYTES[8], TILE_ROWS * DEPTH_BYTES[4]) + 64 * TILE_ROWS  # of packed rows of A
 _FAR = 1 << 21           # bytes over which a B lies that is worth packing
 _SAME_PLACE = 4096       # addresses so far apart share a place in a first-level cache
 _ANOTHER = 1.03          # a second kernel must save this much
@@ -120,6 +123,21 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     units = tiles * blocks * s.batch
     grain = 0 if unit * units < _WORTH else max(1, round(_PIECE / unit), min(4, tiles // 2) if pack_b else 1)
     return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)
+
+
+def tile_blocking(s: Shape, lanes: int) -> Blocking:
+    """The plan of a product of bytes on a machine that multiplies tiles: rows of A are contiguous."""
+    assert s.ks == 1
+    assert s.k % TILE == 0
+    vectors, depth = TILE_ROWS // lanes, DEPTH_BYTES[4] // 4
+    kc = _ceil(_ceil(s.k, _ceil(s.k, depth)), TILE) * TILE
+    pack_b = s.js != 1 or (s.m > TILE_ROWS and s.k * s.bs * s.itemsize >= _FAR)
+    panels = max(1, (BLOCK_BYTES if pack_b else BLOCK_BYTES // 2) // s.itemsize // kc // TILE_ROWS)
+    nc = _ceil(_ceil(s.n, TILE_ROWS), _ceil(s.n, panels * TILE_ROWS)) * TILE_ROWS
+    tiles, blocks = _ceil(s.m, TILE_ROWS), _ceil(s.n, nc)
+    unit = TILE_ROWS * min(nc, s.n) * s.k / (8 * _MULTIPLICATIONS)
+    grain = 0 if unit * tiles * blocks * s.batch < _WORTH else max(1, round(_PIECE / unit))
+    return Blocking((TILE_ROWS, TILE_ROWS), tiles, tiles, vectors, vectors, nc, kc, False, pack_b, grain)
 
 
 _BYTES = 16.0                       # read from memory in a nanosecond, by one core

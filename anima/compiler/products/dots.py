@@ -1,10 +1,11 @@
-"""Products of matrices of bytes: four products are added up by one instruction.
+"""Products of matrices of bytes: four products, or a square of sums of 64, are added up by one instruction.
 
     vpdpbusd s, y, x        s[j] += sum over t < 4 of x[4*j + t] * y[4*j + t]: bytes with sign by bytes without one
     sdot, udot s, x, y      the same, of both with sign, or both without
+    tdpbssd s, x, y         s[i, j] += sum over t < 64 of x[i, t] * y[t, j], for i and j < 16, of tiles in registers
 
-A kind of product is named by its operands: "i8u8", "i8i8", "u8u8". To the driver, whose element is a word of four bytes
-along what is contracted, such a product is one of k / 4. Sums are integers of 32 bits, which wrap around.
+A kind of product is named by its operands: "i8u8", "i8i8", "u8i8", "u8u8". To the driver, whose element is a word of
+four bytes along what is contracted, such a product is one of k / 4. Sums are integers of 32 bits, which wrap around.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from __future__ import annotations
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.compiler.machine.target import Target
 
-WORD = 4  # bytes that are multiplied by one instruction
-KINDS = frozenset(("i8u8", "i8i8", "u8u8"))
+WORD = 4   # bytes that are multiplied by one instruction
+TILE = 16  # rows of a tile, and words in each
+KINDS = frozenset(("i8u8", "i8i8", "u8i8", "u8u8"))
 _ARM = {"i8i8": "sdot", "u8u8": "udot"}
+
+
+def has_tiles(target: Target) -> bool:
+    """Whether a machine multiplies tiles of bytes (x86's AMX). Their words are padded to `TILE` with zeros."""
+    return target.vector_bytes == 64 and target.has("amx-tile") and target.has("amx-int8")
 
 
 def kinds(target: Target) -> frozenset[str]:
     """The products for which a machine has instructions."""
+    if has_tiles(target):
+        return KINDS
     wide = target.vector_bytes == 64
     if target.has("avx512vnni") if wide else target.vector_bytes == 32 and target.has("avxvnni"):
         return frozenset(("i8u8",))

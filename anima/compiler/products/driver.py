@@ -13,7 +13,7 @@ from typing import Protocol
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.machine.target import Target
-from anima.compiler.products.blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
+from anima.compiler.products.blocking import BLOCK_BYTES, MOST_ROWS, MOST_VECTORS, ROW_BYTES
 from anima.compiler.products.kernel import I1, I64, PTR, SCALARS, PackWriter, i64, loop, times, when
 
 # What the driver reads: the context has addresses, the plan integers (alpha and beta as bits).
@@ -111,7 +111,7 @@ class Driver:
         tiles = b.load(I64, b.gep("i64", plan, PLAN.index("tiles")))
         blocks = b.load(I64, b.gep("i64", plan, PLAN.index("blocks")))
         tile_bytes = MOST_ROWS * MOST_VECTORS * self.lanes * self.size
-        room = BLOCK_BYTES, MOST_ROWS * (max(DEPTH_BYTES.values()) + self.lanes * self.size), tile_bytes
+        room = BLOCK_BYTES, ROW_BYTES, tile_bytes
         scratch = [b.alloca(Type("i8"), bytes_) for bytes_ in room]
         head, done = b.label("next"), b.label("done")
         before = b.block

@@ -16,13 +16,15 @@ from functools import cache
 
 from anima.compiler.ir.assembly import ModuleBuilder, Type
 from anima.compiler.machine.target import Target
-from anima.compiler.products.blocking import Shape, blocking, vector_blocking
-from anima.compiler.products.dots import KINDS
+from anima.compiler.products.blocking import Shape, blocking, tile_blocking, vector_blocking
+from anima.compiler.products.dots import KINDS, has_tiles
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
 from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, PackWriter, write_kernel
+from anima.compiler.products.tiles import write_tiles
 from anima.compiler.products.vector import ALONG, DOT, write_along, write_dot
 
 PACK_ROWS, PACK_COLUMNS, TRANSPOSE, MERGE = "gemm_pack_a", "gemm_pack_b", "gemm_transpose", "gemm_merge"
+TILES = "gemm_tiles"
 TRANSPOSED = "transposed"  # not for products, but made of the same
 _FEW_BYTES = 32  # of one element of each vector, up to which vectors are multiplied one by one
 _LONG = 64       # if they are at least so long
@@ -51,6 +53,8 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         PackWriter(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
     elif name == TRANSPOSE:
         PackWriter(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+    elif name == TILES:
+        write_tiles(module.function(name, KERNEL), dtype)
     elif name == TRANSPOSED:
         PackWriter(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).transpose()
     elif name == MERGE:
@@ -97,10 +101,10 @@ class ProductText:
         alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
         plain = alpha == 1.0 and beta in (0.0, 1.0) and dtype not in KINDS
         if not (plain and self._by_vector(s, steps, beta)):
-            self._by_matrix(s, steps, alpha, beta, lanes, target.registers)
+            self._by_matrix(s, steps, alpha, beta, lanes, dtype in KINDS and has_tiles(target))
 
-    def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, registers: int) -> None:
-        p = blocking(s, lanes, registers)
+    def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, tiles: bool) -> None:
+        p = tile_blocking(s, lanes) if tiles else blocking(s, lanes, self.target.registers)
         blocks = -(-s.n // p.nc)
         self.driver, self.operands = DRIVER, dict(zip("abc", "abc", strict=True))
         self.units, self.grain = p.tiles * blocks * s.batch, p.grain
@@ -109,7 +113,8 @@ class ProductText:
         rest = s.n % (p.vectors * lanes)
         broken = rest not in (0, p.edge * lanes)
         partial = p.first * p.rows[0] + (p.tiles - p.first) * p.rows[1] != s.m
-        kernels = [kernel_name(rows, vectors, minus) for vectors in (p.vectors, p.edge) for rows in p.rows]
+        kernels = [TILES if tiles else kernel_name(rows, vectors, minus)
+                   for vectors in (p.vectors, p.edge) for rows in p.rows]
         self.functions = dict(zip(("kernel0", "kernel1", "edge0", "edge1"), kernels, strict=True))
         needed = {"pack_a": (p.pack_a or partial, PACK_ROWS), "merge": (broken or partial or scaled, MERGE),
                   "pack_b": (s.js == 1 and (p.pack_b or broken), PACK_COLUMNS), "transpose": (s.js != 1, TRANSPOSE)}
