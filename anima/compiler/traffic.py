@@ -97,8 +97,7 @@ def _call(call: Call, buffers: Mapping[str, Buffer]) -> Traffic:
         written = moved[-1]
         read = sum(moved) - (0 if call.routine == "substitution" or given.get("beta") else written)
     if call.routine == "gemm":
-        deep = dots.WORD if given["dtype"] in dots.KINDS else 1
-        operations = 2 * deep * given["m"] * given["n"] * given["k"] * given["batch"]
+        operations = 2 * dots.in_word(given["dtype"]) * given["m"] * given["n"] * given["k"] * given["batch"]
     if call.routine == "substitution":
         operations = given["n"]**2 * given["columns"] * given["batch"]
     return Traffic(read, written, operations)

@@ -128,3 +128,36 @@ def test_without_tiles_where_the_system_does_not_lend_them(monkeypatch: pytest.M
     """The machine is then one without them; programs of the other kind have other names in the cache."""
     monkeypatch.setattr(amx, "lent", lambda: False)
     assert not dots.has_tiles(native.host.__wrapped__())
+
+
+BFLOATS = target_of(X86, "", f"{TILED.features},+amx-bf16")
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float32])
+@pytest.mark.parametrize("dims", [(((i,), (j,)), ((), ())) for i, j in ((1, 0), (1, 1), (0, 0))], ids=str)
+@pytest.mark.parametrize(("m", "k", "n"), [(33, 64, 32), (40, 50, 35)])
+def test_bfloat16_by_tiles(m: int, k: int, n: int, dims: Any, dtype: Any) -> None:
+    """Of numbers whose products and sums are exact."""
+    a, b = (RNG.integers(-8, 8, shape).astype(jnp.bfloat16) for shape in ((m, k), (k, n)))
+    want = (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
+    a, b = (np.ascontiguousarray(v if at == d else v.T) for v, at, d in ((a, 1, dims[0][0][0]), (b, 0, dims[0][1][0])))
+    (call,) = [s for s in statements(*agree(dot(dims, dtype), a, b, target=BFLOATS).loops.body) if isinstance(s, Call)]
+    assert call.args[0] == "bf16"
+    np.testing.assert_array_equal(anima.jit(dot(dims, dtype))(a, b), want)
+
+
+def test_bfloat16_of_many_matrices_and_its_derivative() -> None:
+    a, b = (RNG.normal(size=shape).astype(jnp.bfloat16) for shape in ((3, 70, 40), (3, 40, 90)))
+    want = np.matmul(a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_allclose(anima.jit(jnp.matmul)(a, b).astype(np.float32), want, rtol=2**-7, atol=2**-7)
+    slope = anima.jit(anima.grad(lambda a: (a @ b[0]).astype(np.float32).sum()))(a[0])
+    want = np.broadcast_to(b[0].astype(np.float32).sum(1), a[0].shape)
+    np.testing.assert_allclose(slope.astype(np.float32), want, rtol=2**-6, atol=2**-5)
+
+
+def test_bfloat16_that_is_not_finite() -> None:
+    a, b = np.ones((64, 64), jnp.bfloat16), np.ones((64, 64), jnp.bfloat16)
+    a[3, 5], a[7, 9], b[1, 1] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(anima.jit(jnp.matmul)(a, b).astype(np.float32), want)

@@ -48,8 +48,8 @@ DTYPES: dict[str, Any] = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 SCALARS: dict[str, Primitive] = {
     p.name: p for module in (formula, special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
-_BYTES = {"i8u8": (np.int8, np.uint8), "i8i8": (np.int8, np.int8), "u8u8": (np.uint8, np.uint8),
-          "u8i8": (np.uint8, np.int8)}
+_WORDS = {"i8u8": (np.int8, np.uint8), "i8i8": (np.int8, np.int8), "u8u8": (np.uint8, np.uint8),
+          "u8i8": (np.uint8, np.int8), "bf16": (dtypes.bfloat16, dtypes.bfloat16)}
 _INDEX_OPS: dict[str, Any] = {
     "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "max": max, "min": min,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
@@ -205,8 +205,8 @@ def run_call(stmt: Call, memory: dict[str, np.ndarray]) -> None:
 
 def _gemm(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
     m, n, k = a["m"], a["n"], a["k"]
-    if a["dtype"] in _BYTES:
-        _bytes(a, memory)
+    if a["dtype"] in _WORDS:
+        _words(a, memory)
         return
     for t in range(a["batch"]):
         x = _matrix(memory[a["a"]], a["a_offset"] + t * a["a_stride"], m, k, a["lda"], a["transa"])
@@ -215,14 +215,15 @@ def _gemm(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
         z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)
 
 
-def _bytes(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
-    """A product of bytes, four of which are a word."""
-    x_type, y_type = _BYTES[a["dtype"]]
+def _words(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    """A product of bytes, four of which are a word, or of bfloat16."""
+    x_type, y_type = _WORDS[a["dtype"]]
     m, n, k = a["m"], a["n"], a["k"]
     for t in range(a["batch"]):
         x = _matrix(memory[a["a"]].view(np.int32), t * a["a_stride"], m, k, a["lda"], a["transa"])
         y = _matrix(memory[a["b"]].view(np.int32), t * a["b_stride"], k, n, a["ldb"], a["transb"])
-        rows, columns = (np.ascontiguousarray(w).view(d).astype(np.int32) for w, d in ((x, x_type), (y.T, y_type)))
+        rows, columns = (np.ascontiguousarray(w).view(d).astype(memory[a["c"]].dtype)
+                         for w, d in ((x, x_type), (y.T, y_type)))
         start = t * a["c_stride"]
         memory[a["c"]][start:start + m * n].reshape(m, n)[...] = rows @ columns.T
 

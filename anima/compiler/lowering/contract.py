@@ -39,6 +39,7 @@ from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
 VECTOR_PRODUCT = 1 << 17  # of a product by a vector
+_LEAST_BFLOATS = 32       # rows, columns, and contracted, of products of bfloat16 by instructions for these
 _LEAST_BYTES = 16         # contracted, of products of bytes by instructions for these
 _GEMM = frozenset(("f32", "f64", "c64", "c128"))
 
@@ -111,9 +112,12 @@ def wants_wider(eqn: Eqn) -> bool:
     return x.dtype != work or y.dtype != work or out.dtype != work
 
 
-@rewrite("dot_general", where=lambda eqn, target: wants_bytes(eqn, target) or wants_loops(eqn) or wants_wider(eqn))
+@rewrite("dot_general", where=lambda eqn, target: (wants_bytes(eqn, target) or wants_bfloats(eqn, target) or
+                                                   wants_loops(eqn) or wants_wider(eqn)))
 def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
     """The product by loops, or of the type that `gemm` takes, in terms of other operations."""
+    if wants_bfloats(eqn, target):
+        return _tiled_product(eqn, x, y)
     if wants_bytes(eqn, target):
         return _tiled_product(eqn, x, y) if dots.has_tiles(target) else _shifted_product(eqn, x, y, dots.kinds(target))
     out = eqn.outvars[0].aval
@@ -196,23 +200,33 @@ def wants_bytes(eqn: Eqn, target: Target) -> bool:
             and ((dtypes.issubdtype(out, np.integer) and out.itemsize <= 4) or p.k * 255 * 255 < 1 << 31))
 
 
+def wants_bfloats(eqn: Eqn, target: Target) -> bool:
+    """Whether a product is one of matrices of bfloat16, for which a machine has instructions."""
+    x, y = (v.aval for v in eqn.invars)
+    p, out = Product.of(x, y, eqn.params["dimension_numbers"]), eqn.outvars[0].aval.dtype
+    return (dots.has_bfloat_tiles(target) and x.dtype == y.dtype == dtypes.bfloat16 and p.batch > 0
+            and out in (dtypes.bfloat16, np.float32) and min(p.m, p.n) >= _LEAST_BFLOATS and p.k >= _LEAST_BFLOATS)
+
+
 def _is_byte(dtype: Any) -> bool:
     return dtype in (np.int8, np.uint8)
 
 
 class TileProduct(CompilerPrimitive):
-    """A product of stacks of matrices of bytes as tiles are read: rows of x, and of y or its transpose, are contiguous,
-    and what is contracted is padded with zeros to whole rows of tiles."""
+    """A product of stacks of matrices of bytes, or of bfloat16, as tiles are read: rows of x, and of y or
+    its transpose, are contiguous, and what is contracted is padded with zeros to whole rows of tiles."""
 
     def infer(self, x: ShapedArray, y: ShapedArray, *, transposed: bool) -> ShapedArray:
-        return ShapedArray((*x.shape[:2], y.shape[1 if transposed else 2]), np.dtype(np.int32))
+        dtype = np.dtype(np.float32 if x.dtype == dtypes.bfloat16 else np.int32)
+        return ShapedArray((*x.shape[:2], y.shape[1 if transposed else 2]), dtype)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
         return Work(2.0 * outs[0].size * avals[0].shape[-1])
 
     def eval(self, x: np.ndarray, y: np.ndarray, *, transposed: bool) -> np.ndarray:
-        x, y = x.astype(np.int32), y.astype(np.int32)
+        work = np.float32 if x.dtype == dtypes.bfloat16 else np.int32
+        x, y = x.astype(work), y.astype(work)
         return np.matmul(x, y.swapaxes(1, 2) if transposed else y)
 
 
@@ -233,7 +247,7 @@ def _tiled_product(eqn: Eqn, x: Any, y: Any) -> Any:
 def _stack(x: Any, order: Sequence[int], shape: Shape, contracted: int) -> Any:
     """An operand as a stack of matrices, its axes in that order, with the contracted one padded."""
     x = reshape(x if list(order) == list(range(len(order))) else transpose(x, order), shape)
-    more = -shape[contracted] % (dots.WORD * dots.TILE)
+    more = -shape[contracted] % (dots.WORD * dots.TILE // x.dtype.itemsize)
     return pad(x, full((), 0, x.dtype), [(0, more if d == contracted else 0, 0) for d in range(3)]) if more else x
 
 
@@ -267,6 +281,8 @@ def _shifted_product(eqn: Eqn, x: Any, y: Any, kinds: Collection[str]) -> Any:
 
 
 def _kind(*operands: ShapedArray) -> str:
+    if operands[0].dtype == dtypes.bfloat16:
+        return dots.BFLOAT
     return "".join("u8" if aval.dtype == np.uint8 else "i8" for aval in operands)
 
 
@@ -291,7 +307,7 @@ def _sums(x: Any, axes: tuple[Sequence[int], ...], factor: int, shape: Shape, pl
 
 def _by_bytes(builder: ProgramBuilder, x: Atom, y: Atom, out: Var, p: Product) -> None:
     """The call of `gemm` for matrices of words of four bytes along what is contracted."""
-    words = -(-p.k // dots.WORD)
+    words = -(-p.k * x.aval.dtype.itemsize // dots.WORD)
     a = _words(builder, x, *p.left, p.m, p.k)
     b = _words(builder, y, *p.right, p.n, p.k)
     b_trans = "N" if b.trans == "T" else "T"
@@ -307,7 +323,8 @@ def _words(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, co
     shape = operand.aval.shape
     strides = _strides(shape)
     step, row, column = (_merged(shape, strides, axes) for axes in (batch, rows, contracted))
-    size, words = dots.WORD, -(-k // dots.WORD)
+    size = dots.WORD // operand.aval.dtype.itemsize
+    words = -(-k // size)
     if column == 1 and row is not None and step is not None and not any(n % size for n in (k, row, step)):
         return Matrix(builder.memory(operand), max(row, k) // size, "N", step // size)
     buffer = builder.temp("i32", math.prod(shape[a] for a in batch) * words * m)
@@ -322,9 +339,11 @@ def _words(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, co
 
 def _pack_words(builder: ProgramBuilder, source: str, dtype: str, buffer: str, shape: Shape,
                 axes: tuple[Shape, Shape, Shape], which: tuple[int, int, int, int]) -> None:
-    """A nest that writes `count` words from the first one, of `present` bytes each, of all `words` of the rows."""
+    """A nest that writes `count` words from the first one, of `present` elements each, of all `words` of the rows."""
     batch, rows, contracted = axes
     first, count, present, words = which
+    bits = 16 if dtype == "bf16" else 8
+    size = 8 * dots.WORD // bits
     scope, strides = builder.scope(), _strides(shape)
     ix = scope.ix
     with ExitStack() as stack:
@@ -337,13 +356,15 @@ def _pack_words(builder: ProgramBuilder, source: str, dtype: str, buffer: str, s
         number = ix.offset(word, first)
         value: Expr | None = None
         for t in range(present):
-            parts = ix.unflatten(ix.offset(ix.scale(number, dots.WORD), t), [shape[a] for a in contracted])
+            parts = ix.unflatten(ix.offset(ix.scale(number, size), t), [shape[a] for a in contracted])
             at = start
             for i, a in zip(parts, contracted, strict=True):
                 at = ix.add(at, ix.scale(i, strides[a]))
-            byte = scope.op("and", (scope.cast(scope.load(source, at, dtype), "i32"), Const(255, "i32")), "i32")
-            byte = scope.op("shift_left", (byte, Const(8 * t, "i32")), "i32") if t else byte
-            value = byte if value is None else scope.op("or", (value, byte), "i32")
+            part = scope.load(source, at, dtype)
+            part = scope.op("bitcast", (part,), "u16") if bits == 16 else part
+            part = scope.op("and", (scope.cast(part, "i32"), Const(2**bits - 1, "i32")), "i32")
+            part = scope.op("shift_left", (part, Const(bits * t, "i32")), "i32") if t else part
+            value = part if value is None else scope.op("or", (value, part), "i32")
         assert value is not None
         target = ix.flatten((*outer, number, *inner), (*(shape[a] for a in batch), words, *(shape[a] for a in rows)))
         scope.store(buffer, target, value)

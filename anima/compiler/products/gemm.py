@@ -17,7 +17,7 @@ from functools import cache
 from anima.compiler.ir.assembly import ModuleBuilder, Type
 from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, tile_blocking, vector_blocking
-from anima.compiler.products.dots import KINDS, has_tiles
+from anima.compiler.products.dots import IN_WORDS, has_tiles
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
 from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, PackWriter, write_kernel
 from anima.compiler.products.tiles import write_tiles
@@ -99,9 +99,9 @@ class ProductText:
         s = Shape(m, n, k, rs, ks, bs, js, number("ldc"), number("batch"), _size(dtype))
         steps = [number(f"{x}_stride") for x in "abc"]
         alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
-        plain = alpha == 1.0 and beta in (0.0, 1.0) and dtype not in KINDS
+        plain = alpha == 1.0 and beta in (0.0, 1.0) and dtype not in IN_WORDS
         if not (plain and self._by_vector(s, steps, beta)):
-            self._by_matrix(s, steps, alpha, beta, lanes, dtype in KINDS and has_tiles(target))
+            self._by_matrix(s, steps, alpha, beta, lanes, dtype in IN_WORDS and has_tiles(target))
 
     def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, tiles: bool) -> None:
         p = tile_blocking(s, lanes) if tiles else blocking(s, lanes, self.target.registers)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anima.compiler.ir.assembly import Builder, Type, Value
-from anima.compiler.products.dots import KINDS, add_dots
+from anima.compiler.products.dots import BFLOAT, KINDS, add_dots
 
-SCALARS = {"f32": "float", "f64": "double", **dict.fromkeys(KINDS, "i32")}
+SCALARS = {"f32": "float", "f64": "double", **dict.fromkeys(KINDS, "i32"), BFLOAT: "float"}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64),
           ("add", I1)]

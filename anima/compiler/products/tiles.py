@@ -1,4 +1,4 @@
-"""The register kernel of products of bytes on machines that multiply tiles: x86's AMX.
+"""The register kernel of products of bytes, and of bfloat16, on machines that multiply tiles: x86's AMX.
 
     kernel(a, rs, 1, b, bs, c, cs, k, add)      C[32, 32] = A[32, k] B[k, 32]  (+ C, if `add`)     k in words of 4 bytes
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anima.compiler.ir.assembly import Builder, Type, Value
-from anima.compiler.products.dots import TILE, WORD
+from anima.compiler.products.dots import BFLOAT, TILE, WORD
 from anima.compiler.products.kernel import i64, loop, times, when
 
 
@@ -20,6 +20,8 @@ def write_tiles(b: Builder, kind: str) -> None:
     """Write the kernel, whose parameters are those of `kernel.KERNEL`, in words; k is a multiple of TILE."""
     a, rs, _, rows, bs, c, cs, k, add = b.params
     rs, bs, cs = (times(b, stride, WORD) for stride in (rs, bs, cs))
+    letters = "".join("u" if x == "u8" else "s" for x in (kind[:2], kind[2:]))
+    multiply = "tdpbf16ps" if kind == BFLOAT else f"tdpb{letters}d"
     shapes = b.module.constant("tiles", "i8", [1] + [0] * 15 + [4 * TILE, 0] * 8 + [0] * 16 + [TILE] * 8 + [0] * 8)
     sums = [(t, t // 2, t % 2) for t in range(4)]  # a tile's number, and which of A and of B it is the product of
 
@@ -46,8 +48,7 @@ def write_tiles(b: Builder, kind: str) -> None:
             tile("tileloadd64", 4 + number, _at(b, left, times(b, rs, TILE) if number else None), rs)
             tile("tileloadd64", 6 + number, _at(b, right, i64(64) if number else None), bs)
         for t, i, j in sums:
-            letters = "".join("u" if x == "u8" else "s" for x in (kind[:2], kind[2:]))
-            tile(f"tdpb{letters}d", t, i8(4 + i), i8(6 + j))
+            tile(multiply, t, i8(4 + i), i8(6 + j))
         return [b.gep("i8", left, i64(64)), b.gep("i8", right, times(b, bs, TILE))]
 
     loop(b, i64(0), k, TILE, step, [a, rows], sure=True)
