@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from anima.compiler.products.blocking import (
 )
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
+from tests.compiler.fences import Fenced
 from tests.compiler.stages import lowered
 
 HOST = native.host()
@@ -245,28 +244,6 @@ def test_small_products_run_in_one_thread() -> None:
 # --- Memory that is not ours ------------------------------------------------------------------
 
 
-class Fenced:
-    """Arrays that end, or begin, at a page that cannot be touched."""
-
-    def __init__(self) -> None:
-        self.page = mmap.PAGESIZE
-        self.maps: list[mmap.mmap] = []
-        self.protect = ctypes.CDLL(None, use_errno=True).mprotect
-
-    def array(self, like: np.ndarray, at_end: bool) -> np.ndarray:
-        pages = -(-like.nbytes // self.page)
-        memory = mmap.mmap(-1, (pages + 2) * self.page)
-        self.maps.append(memory)
-        whole = np.frombuffer(memory, np.uint8)
-        for number in (0, pages + 1):
-            address = whole.ctypes.data + number * self.page
-            assert self.protect(ctypes.c_void_p(address), ctypes.c_size_t(self.page), 0) == 0
-        start = self.page + (pages * self.page - like.nbytes if at_end else 0)
-        array = whole[start:start + like.nbytes].view(like.dtype)
-        array[:] = like
-        return array
-
-
 @pytest.mark.skipif(os.name != "posix", reason="protects pages")
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("target", ["host", "16 bytes, no masks"])
@@ -320,6 +297,16 @@ def test_blocks_fit_into_their_memory(vector_bytes: int, registers: int, itemsiz
 
 
 # --- From above -------------------------------------------------------------------------------
+
+
+def test_vectors_of_several_types_in_one_program() -> None:
+    rng = np.random.default_rng(0)
+    with anima.enable_x64(True):
+        args = [rng.normal(size=shape).astype(dtype) for dtype in ("float32", "float64") for shape in ((300, 700), 700)]
+        found = anima.jit(lambda a, x, b, y: (a @ x, b @ y, x @ a.T, y @ b.T))(*args)
+    for got, (matrix, vector) in zip(found, [args[:2], args[2:]] * 2, strict=True):
+        eps = np.finfo(vector.dtype).eps
+        np.testing.assert_allclose(got, matrix.astype(np.float64) @ vector, atol=1000 * eps)
 
 
 def test_programs_share_kernels() -> None:

@@ -249,7 +249,8 @@ def _turn(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
 
 def _exchange(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
     for i, pivot in enumerate(memory[a["pivots"]][a["pivots_offset"]:][:a["count"]]):
-        x, y = (memory[a["a"]][a["a_offset"] + int(row) * a["lda"]:][:a["columns"]] for row in (i, pivot - 1))
+        other = min(max(int(pivot) - 1, i), a["rows"] - 1)
+        x, y = (memory[a["a"]][a["a_offset"] + row * a["lda"]:][:a["columns"]] for row in (i, other))
         x[:], y[:] = y.copy(), x.copy()
 
 

@@ -62,16 +62,17 @@ def emit_driven(b: Builder, call: Driven, operand: Callable[[str], Value], pool:
     calls of the same functions have in common is a function of its own."""
     text = "_".join(map(str, call.plan)).replace("-", "m")
     plan = b.module.constant(f"{call.driver}.plan.{text}", "i64", call.plan, 8)
-    functions = {where: place(name) for where, name in call.functions.items()}
-    name = ".".join(["call", call.driver, *call.operands, *(f"{x}_{number}" for x, number in functions.items())])
+    driver, functions = place(call.driver), {where: place(name) for where, name in call.functions.items()}
+    name = ".".join(["call", f"{call.driver}_{driver}", *call.operands,
+                     *(f"{where}_{number}" for where, number in functions.items())])
     if not b.module.defines(name):
         params = [("table", PTR), ("plan", PTR), *((x, PTR) for x in call.operands), ("pool", PTR), ("units", I64),
                   ("grain", I64)]
-        _write_call(b.module.function(name, params, linkage="internal", attributes="noinline"), call, functions, place)
+        _write_call(b.module.function(name, params, linkage="internal", attributes="noinline"), call, driver, functions)
     b.call(name, [b.params[0], plan, *map(operand, call.operands.values()), pool, i64(call.units), i64(call.grain)])
 
 
-def _write_call(b: Builder, call: Driven, functions: Mapping[str, int], place: Callable[[str], int]) -> None:
+def _write_call(b: Builder, call: Driven, driver: int, functions: Mapping[str, int]) -> None:
     """Fill a context and call the driver."""
     table, plan, *operands, pool, units, grain = b.params
 
@@ -83,7 +84,7 @@ def _write_call(b: Builder, call: Driven, functions: Mapping[str, int], place: C
     words |= {where: function(number) for where, number in functions.items()}
     for where, value in words.items():
         b.store(value, b.gep("ptr", context, call.context.index(where)))
-    b.call(function(place(call.driver)), [pool, context, units, grain])
+    b.call(function(driver), [pool, context, units, grain])
     b.ret()
 
 
