@@ -307,3 +307,42 @@ def test_walks_need_no_second_array() -> None:
     for step in WALKS[:3]:
         stages = lowered(lambda k, t, step=step: lax.fori_loop(0, 5, lambda i, k: step(k, t), k), k, table)
         assert not list(copies(stages.loops.body)), step.__name__
+
+
+BRANCHES: dict[str, Callable[[Any, Any], Any]] = {
+    "new and old": lambda x, y: (x.at[0].add(y[0]), x),
+    "old and new": lambda x, y: (x, x.at[0].set(y[0])),
+    "old twice": lambda x, y: (x.at[0].multiply(y[0]), x * 1),
+    "old reversed": lambda x, y: (x.at[:].max(y), x[::-1]),
+    "old reshaped": lambda x, y: (lax.dynamic_update_slice(x, y[:1], (0,)), x.reshape(1, -1)[0]),
+    "two updates": lambda x, y: (x.at[0].add(y[0]), x.at[-1].add(1)),
+    "one after the other": lambda x, y: (x.at[0].add(y[0]).at[-1].multiply(2), x.at[0].add(y[0])),
+    "both": lambda x, y: (x.at[0].add(y[0]), y.at[0].add(x[0]) - y),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_branches_that_give_what_they_update(branch: str, size: int) -> None:
+    """Small results are values, which are made of arrays at a branch's end."""
+    there, other = BRANCHES[branch], lambda x, y: (y, x)
+    x, y = np.arange(1, size + 1, dtype=np.float32), np.arange(size, dtype=np.float32) * 3 + 7
+
+    def either(x: Any, y: Any, k: Any) -> Any:
+        return lax.cond(k == 0, there, other, x, y)
+
+    def one_of_three(x: Any, y: Any, k: Any) -> Any:
+        return lax.switch(k, [there, other, lambda x, y: there(y, x)], x, y)
+
+    def nested(x: Any, y: Any, k: Any) -> Any:
+        return lax.cond(k < 2, lambda x, y: lax.cond(k == 0, there, other, x, y), lambda x, y: (x, y), x, y)
+
+    def closed(x: Any, y: Any, k: Any) -> Any:
+        return lax.cond(k == 0, lambda: there(x, y), lambda: (x, y))
+
+    for choose in (either, one_of_three, nested, closed):
+        for k in range(3):
+            check(lambda x, y, k, choose=choose: choose(x, y, k), x, y, k)
+            check(lambda x, y, k, choose=choose: (lambda a, b: a - 2 * b)(*choose(x, y, k)), x, y, k)
+            check(lambda x, y, k, choose=choose: lax.scan(
+                lambda s, i: (choose(*s, (k + i) % 3), s[0]), (x, y), np.arange(4)), x, y, k)

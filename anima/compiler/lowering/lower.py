@@ -314,8 +314,8 @@ class Lowering:
             self._place_results(group, fused)
         for atom, target in first:  # before an argument is overwritten
             self.move(self.operand(atom), target, atom.aval)
-        taken = set(outputs)
-        overwritten = {v for v in jaxpr.invars if self.places.get(v) in taken}
+        taken, updated = set(outputs), set(fused.over.values())
+        overwritten = {v for v in jaxpr.invars if v in updated or self.places.get(v) in taken}
         for result, place in zip(jaxpr.outvars, outputs, strict=True):
             if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
                 self.value(result)
