@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import tree
 from anima.compiler.driver import Stages, lower
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.show_loops import check
@@ -18,6 +19,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, under
+from anima.runtime import threads
 
 
 def closed(fun: Callable[..., Any], *args: np.ndarray) -> ClosedJaxpr:
@@ -55,6 +57,18 @@ def agree(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (
             assert got.dtype == want.dtype
             same(got.reshape(want.shape), want, rtol)
     return stages
+
+
+def check_threads(fun: Callable[..., Any], *args: Any) -> None:
+    """Checks that results have the same bits for 1, 2 and 8 threads."""
+    found = []
+    try:
+        for count in (1, 2, 8):
+            threads.set_num_threads(count)
+            found.append([np.asarray(y).tobytes() for y in tree.leaves(fun(*args))])
+    finally:
+        threads.set_num_threads(None)
+    assert found[0] == found[1] == found[2]
 
 
 def same(got: np.ndarray, want: np.ndarray, rtol: float) -> None:

@@ -17,8 +17,7 @@ from anima import lax
 from anima.compiler.lowering import blocked
 from anima.compiler.lowering.blocked import LEAST
 from anima.compiler.products.substitution import MOST_ROWS
-from anima.runtime import threads
-from tests.compiler.stages import agree
+from tests.compiler.stages import agree, check_threads
 from tests.ops.matrix_checks import check_derivatives, matrix, positive
 
 TYPES = ("float32", "float64")
@@ -161,15 +160,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
-    x, compiled = matrix((300, 300)).astype("float32"), anima.jit(FUNCTIONS[name])
-    found = []
-    try:
-        for count in (1, 2, 8):
-            threads.set_num_threads(count)
-            found.append([np.asarray(y).tobytes() for y in anima.tree.leaves(compiled(x))])
-    finally:
-        threads.set_num_threads(None)
-    assert found[0] == found[1] == found[2]
+    check_threads(anima.jit(FUNCTIONS[name]), matrix((300, 300)).astype("float32"))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

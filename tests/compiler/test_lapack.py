@@ -15,7 +15,7 @@ import anima.scipy.linalg as jsl
 from anima.compiler.ir import lapack
 from anima.compiler.ir.lapack import alone
 from anima.compiler.machine import fortran
-from anima.runtime import threads as threads_of_programs
+from tests.compiler.stages import check_threads
 
 svd = anima.jit(lambda x: jnp.linalg.svd(x)[1])
 
@@ -81,14 +81,7 @@ def test_a_batch_on_several_threads(name: str, dtype: str, batch: int, n: int) -
         x += 1j * x.swapaxes(1, 2)
     x[0, 0, 0] = np.nan
     compiled = anima.jit(SEVERAL[name])
-    found = []
-    try:
-        for count in (1, 2, 8):
-            threads_of_programs.set_num_threads(count)
-            found.append([np.asarray(y).tobytes() for y in anima.tree.leaves(compiled(x))])
-    finally:
-        threads_of_programs.set_num_threads(None)
-    assert found[0] == found[1] == found[2]
+    check_threads(compiled, x)
     with np.errstate(all="ignore"):
         for y, z in zip(anima.tree.leaves(compiled(x)), anima.tree.leaves(compiled(x[-1:])), strict=True):
             np.testing.assert_allclose(np.abs(y[-1]), np.abs(z[0]), rtol=1e-2, atol=1e-2)

@@ -90,11 +90,18 @@ class Blocks:
         return Section(self.temp(dtype or self.dtype, rows * columns), columns)
 
     def subtract(self, c: Section, a: Section, b: Section, m: int, n: int, k: int, transa: str = "N", transb: str = "N",
-                 batch: int = 1, fresh: bool = False) -> None:
-        """C -= op(A) op(B), which is m x n; if `fresh`, C becomes that product."""
-        scales = (1.0, 0.0) if fresh else (-1.0, 1.0)
-        if m and n and k:
-            self.emit(Call("gemm", (self.dtype, transa, transb, m, n, k, scales[0], *a.words, *b.words, scales[1],
+                 batch: int = 1) -> None:
+        """C -= op(A) op(B), which is m x n."""
+        self._product((-1.0, 1.0), c, a, b, (m, n, k), transa, transb, batch)
+
+    def multiply(self, c: Section, a: Section, b: Section, m: int, n: int, k: int, transa: str = "N") -> None:
+        """C = op(A) B, which is m x n."""
+        self._product((1.0, 0.0), c, a, b, (m, n, k), transa, "N", 1)
+
+    def _product(self, scales: tuple[float, float], c: Section, a: Section, b: Section, sizes: tuple[int, int, int],
+                 transa: str, transb: str, batch: int) -> None:
+        if all(sizes):
+            self.emit(Call("gemm", (self.dtype, transa, transb, *sizes, scales[0], *a.words, *b.words, scales[1],
                                     *c.words, batch, a.step, b.step, c.step)))
 
     def solve(self, how: Triangle, a: Section, b: Section, n: int, columns: int, batch: int = 1) -> None:
@@ -191,8 +198,8 @@ class Blocks:
                  ) -> None:
         """C -= V op(T) V^H C."""
         first, second = (replace(part, ld=n) for part in room)
-        self.subtract(first, vectors, c, k, n, m, fresh=True)
-        self.subtract(second, t, first, k, n, k, trans, fresh=True)
+        self.multiply(first, vectors, c, k, n, m)
+        self.multiply(second, t, first, k, n, k, trans)
         self.subtract(c, vectors, second, m, n, k, "T")
 
     def _turn(self, a: Section, b: Section, rows: int, columns: int) -> None:

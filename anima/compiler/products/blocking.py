@@ -125,6 +125,11 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)
 
 
+def grain_of(units: int, nanoseconds: float) -> int:
+    """How many units of work, each of which takes so long, a thread takes at least; 0: all in order, by one."""
+    return 0 if units * nanoseconds < _WORTH else max(1, round(_PIECE / nanoseconds))
+
+
 def tile_blocking(s: Shape, lanes: int) -> Blocking:
     """The plan of a product of bytes on a machine that multiplies tiles: rows of A are contiguous."""
     assert s.ks == 1
@@ -136,7 +141,7 @@ def tile_blocking(s: Shape, lanes: int) -> Blocking:
     nc = _ceil(_ceil(s.n, TILE_ROWS), _ceil(s.n, panels * TILE_ROWS)) * TILE_ROWS
     tiles, blocks = _ceil(s.m, TILE_ROWS), _ceil(s.n, nc)
     unit = TILE_ROWS * min(nc, s.n) * s.k / (8 * _MULTIPLICATIONS)
-    grain = 0 if unit * tiles * blocks * s.batch < _WORTH else max(1, round(_PIECE / unit))
+    grain = grain_of(tiles * blocks * s.batch, unit)
     return Blocking((TILE_ROWS, TILE_ROWS), tiles, tiles, vectors, vectors, nc, kc, False, pack_b, grain)
 
 
@@ -151,4 +156,4 @@ def vector_blocking(outputs: int, k: int, lines: int, batch: int, itemsize: int,
     size = _DOTS if dot else min(max(_ceil(outputs, 2), least), most)
     unit = min(size, outputs) * k * itemsize * max(1.0, lines / 4) / _BYTES
     units = _ceil(outputs, size) * batch
-    return size, 0 if unit * units < _WORTH else max(1, round(_PIECE / unit))
+    return size, grain_of(units, unit)

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.machine.target import Target
+from anima.compiler.products.blocking import grain_of
 from anima.compiler.products.driver import write_run
 from anima.compiler.products.gemm import TRANSPOSED, shared_text
 from anima.compiler.products.kernel import I32, I64, PTR, SCALARS, PackWriter, i64, loop, when
@@ -25,14 +26,6 @@ _EXCHANGE_PLAN = ("count", "rows", "columns", "lda")
 _TILE = 64        # rows and columns that are turned at once
 _STRETCH = 256    # elements of a row that are exchanged by one thread
 _BYTES = 8.0      # moved in a nanosecond, by one core
-_WORTH = 25_000.0  # nanoseconds of work from which threads are used
-_PIECE = 8_000.0   # least work for one piece
-
-
-def _grain(units: int, work: float) -> int:
-    """How many units a thread takes, each of which takes `work` bytes."""
-    work /= _BYTES
-    return 0 if units * work < _WORTH else max(1, round(_PIECE / work))
 
 
 class TurnText:
@@ -48,7 +41,7 @@ class TurnText:
         wide = -(-columns // _TILE)
         self.plan = [rows, columns, lda, ldb, wide]
         self.target, self.units = target, -(-rows // _TILE) * wide
-        self.grain = _grain(self.units, 2 * _TILE**2 * (8 if call["dtype"] == "f64" else 4))
+        self.grain = grain_of(self.units, 2 * _TILE**2 * (8 if call["dtype"] == "f64" else 4) / _BYTES)
 
 
 class ExchangeText:
@@ -63,7 +56,7 @@ class ExchangeText:
         count, rows, columns, lda = (int(call[x]) for x in _EXCHANGE_PLAN)  # type: ignore[call-overload]
         self.plan = [count, rows, columns, lda]
         self.target, self.units = target, -(-columns // _STRETCH)
-        self.grain = _grain(self.units, 4 * count * _STRETCH * (8 if call["dtype"] == "f64" else 4))
+        self.grain = grain_of(self.units, 4 * count * _STRETCH * (8 if call["dtype"] == "f64" else 4) / _BYTES)
 
 
 @cache

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.machine.target import Target
+from anima.compiler.products.blocking import grain_of
 from anima.compiler.products.driver import write_run
 from anima.compiler.products.gemm import PACK_COLUMNS, TRANSPOSE, TRANSPOSED, shared_text
 from anima.compiler.products.kernel import (
@@ -36,8 +37,6 @@ CONTEXT = ("plan", "a", "b", "high", "low", "pack", "unpack")
 PLAN = ("n", "columns", "width", "strips", "a_step", "b_step", "row", "column", "unit", "backward", "ld", "strip_step")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("step", I64), ("k", I64), ("unit", I1)]
 _MULTIPLICATIONS = 15.0  # done in a nanosecond, by vectors of 16
-_WORTH = 25_000.0        # nanoseconds of work from which threads are used
-_PIECE = 8_000.0         # least work for one piece
 
 
 def _tile(registers: int) -> tuple[int, int]:
@@ -73,7 +72,7 @@ class SubstitutionText:
                      (n - 1) * (lda + 1) if backward else 0, ldb, width if left else width * ldb]
         work = n * n / 2 * width / (_MULTIPLICATIONS * lanes / 16)
         self.units = strips * batch
-        self.grain = 0 if work * self.units < _WORTH else max(1, round(_PIECE / work))
+        self.grain = grain_of(self.units, work)
 
 
 @cache
