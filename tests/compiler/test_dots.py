@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler import driver
-from anima.compiler.ir.loops import Call, statements
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Buffer, Call, Program, statements
 from anima.compiler.machine import amx, native
 from anima.compiler.machine.native import host
 from anima.compiler.machine.target import Target, target_of
 from anima.compiler.products import dots
+from anima.runtime.executable import compile_program
+from tests.compiler.fences import Fenced
 from tests.compiler.stages import agree, closed, lowered
 
 RNG = np.random.default_rng(0)
@@ -161,3 +165,20 @@ def test_bfloat16_that_is_not_finite() -> None:
     with np.errstate(invalid="ignore"):
         want = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(anima.jit(jnp.matmul)(a, b).astype(np.float32), want)
+
+
+@pytest.mark.skipif(not dots.has_tiles(host()) or os.name != "posix", reason="this machine has no tiles")
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("transb", ["N", "T"])
+def test_tiles_touch_nothing_outside_of_the_buffers(transb: str, at_end: bool) -> None:
+    for m, n, words in ((1, 1, 16), (31, 33, 16), (32, 64, 32), (65, 31, 272), (100, 300, 48)):
+        ldb = n if transb == "N" else words
+        call = Call("gemm", ("i8i8", "N", transb, m, n, words, 1.0, "a", 0, words, "b", 0, ldb, 0.0, "c", 0, n,
+                             1, 0, 0, 0))
+        buffers = (Buffer("a", "i32", m * words, "input"), Buffer("b", "i32", n * words, "input"),
+                   Buffer("c", "i32", m * n, "output"))
+        program, fence = Program("product", buffers, (call,)), Fenced()
+        plain = [RNG.integers(-2**31, 2**31, size, np.int32) for size in (m * words, n * words)]
+        compiled = compile_program(program, shapes=[(m * n,)])
+        found = compiled([fence.array(x, at_end) for x in plain])[0]
+        np.testing.assert_array_equal(np.asarray(found), run(program, plain)[0])

@@ -18,7 +18,7 @@ from anima.compiler.ir.assembly import ModuleBuilder, Type
 from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
 from anima.compiler.machine.target import Target
 from anima.compiler.products import strip_driver, window_driver
-from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
+from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families, grain_of
 from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
 from anima.compiler.products.kernel import SCALARS
 from anima.compiler.products.strip_driver import LINES, MOST_PIECES, MOST_RUNS, MOST_STEPS, STRIP_BYTES, STRIPS
@@ -28,8 +28,6 @@ from anima.compiler.products.windows import C0, ENTRY, WHEELS
 from anima.util import replace
 
 _MULTIPLICATIONS = 25.0   # done in a nanosecond, by vectors of 16
-_WORTH = 25_000.0         # nanoseconds of work from which threads are used
-_PIECE = 8_000.0          # least work for one piece
 _UNITS = 16               # units, from which on there are enough for any number of threads
 _BLOCK_OUTPUTS = 256      # columns of the matrix in a unit of `conv_rows`
 _MOST_BLOCKS = 8          # tiles or panels of windows in a unit
@@ -122,7 +120,7 @@ class WindowProduct:
         self.units = self.numbers["windows"] * self.numbers["blocks"] * n["groups"]
         work = positions * n["outputs"] * self.runs * n["taps"] * n["features"] * n["groups"]
         time = work / (_MULTIPLICATIONS * self.lanes / 16)
-        self.grain = 0 if time < _WORTH else max(1, round(_PIECE * self.units / time))
+        self.grain = grain_of(self.units, time / self.units)
         starts = [n[f"start{d}"] for d in range(3)]
         for name, numbers in (("positions", odometer(rows, starts)), ("terms", odometer(terms))):
             for d, number in enumerate(numbers):
