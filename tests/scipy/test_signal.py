@@ -79,7 +79,8 @@ def test_trends(x64: None) -> None:
 SPECTRA: list[dict[str, Any]] = [
     {"nperseg": 16}, {"nperseg": 15}, {"nperseg": 16, "noverlap": 4, "nfft": 20}, {"nperseg": 16, "window": "boxcar"},
     {"nperseg": 16, "window": ("tukey", 0.5), "fs": 10.0}, {"window": np.ones(10), "nperseg": 10},
-    {"nperseg": 16, "detrend": "linear"}, {"nperseg": 16, "return_onesided": False}, {"nperseg": 2, "axis": 0}]
+    {"nperseg": 16, "detrend": "linear"}, {"nperseg": 16, "return_onesided": False}, {"nperseg": 2, "axis": 0},
+    {"nperseg": 17, "window": "hamming"}, {"nperseg": 16, "window": "blackman"}, {"nperseg": 1, "noverlap": 0}]
 
 
 @pytest.mark.parametrize("options", SPECTRA, ids=str)

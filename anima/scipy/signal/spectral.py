@@ -57,11 +57,19 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
 # ---------------------------------------------------------------- segments
 
 
-def _window(window: Any, nperseg: int) -> np.ndarray:
-    """The values of a window: of one that SciPy knows by name (or a tuple of a name and parameters), or its own."""
-    import scipy.signal  # slow to load, and only names need it
+# Windows that are sums of cosines: the weights of cos(0 t), cos(t), ... (F. J. Harris, "On the use of windows", 1978).
+_COSINES = {"boxcar": [1.0], "hann": [0.5, 0.5], "hamming": [0.54, 0.46], "blackman": [0.42, 0.5, 0.08]}
 
-    return scipy.signal.get_window(window, nperseg)
+
+def _window(window: Any, nperseg: int) -> np.ndarray:
+    """The values of a window that SciPy knows by name (or a tuple of a name and parameters), as one period."""
+    weights = _COSINES.get(window) if isinstance(window, str) else None
+    if weights is None or nperseg < 2:
+        import scipy.signal  # takes a second to load: what most people ask for does without
+
+        return scipy.signal.get_window(window, nperseg)
+    angles = np.linspace(-np.pi, np.pi, nperseg, endpoint=False)
+    return sum(w * np.cos(k * angles) for k, w in enumerate(weights))
 
 
 def _triage(window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:
