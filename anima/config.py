@@ -316,7 +316,7 @@ compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any, "The f
                                "None: ANIMA_CACHE_DIR, or else `anima` in the user's folder of caches.")
 platforms = Option("platforms", None, _parse_any, "The platforms to use, by name, best first.")
 platform_name = Option("platform_name", None, _parse_any, "The default platform.")
-flush_subnormals = Option("flush_subnormals", True, _parse_bool, "Loops make subnormal results 0.", in_trace_key=True)
+flush_subnormals = Option("flush_subnormals", True, _parse_bool, "What decays is never subnormal.", in_trace_key=True)
 tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
                      "program; None: a quarter of the memory that is free.")
 num_cpu_devices = Option("num_cpu_devices", None, _parse_count, "How many devices the CPU is shown as; None, -1: what "

@@ -20,6 +20,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import aval_of
@@ -147,6 +148,7 @@ def _weight_dtype(image: Any) -> Any:
     return np.dtype(np.float64) if image.dtype in (np.float64, np.complex128) else np.dtype(np.float32)
 
 
+@repeated
 def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True,
            precision: Any = Precision.HIGHEST) -> Any:
     """An image stretched or shrunk to a shape.
@@ -183,6 +185,7 @@ def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antiali
     return _resampled(image, axes, [sizes[d] for d in axes], scale, [zero] * len(axes), how, antialias, precision)
 
 
+@repeated
 def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any, translation: Any,
                         method: str | ResizeMethod, antialias: bool = True, precision: Any = Precision.HIGHEST) -> Any:
     """An image scaled, and then moved, along some of its dimensions.

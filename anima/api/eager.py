@@ -2,11 +2,14 @@
 
     @repeated  def where(c, x, y): ...     called again on arrays of such types, it plays a tape of what it applied
     @compiled  def normal(key, shape): ... one program, with the bits that it has inside of `jit`
-    @as_one    def silu(x): ...            of a large array: one pass over memory, where each operation takes one
+
+An operation on a large array is compiled, too, and a function of such operations as a whole: then they take one pass
+over memory, on all cores, where NumPy takes one for each on one core.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import time
@@ -19,9 +22,12 @@ from anima import errors
 from anima.api.jit import JitFunction
 from anima.config import config, settled
 from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray, standing
+from anima.core.jaxpr import subjaxprs
+from anima.core.primitive import LARGE, Primitive
 from anima.core.replay import Replay, record
 from anima.core.state import current, is_tracing
-from anima.core.trace import EVAL, type_of
+from anima.core.trace import EVAL, type_of, under
 from anima.core.ways import Ways
 from anima.util import cleared
 
@@ -29,7 +35,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_KNOWN = 1024
 _WORTH = 0.01     # seconds in single operations, after which a function is compiled if that changes no bit
-LARGE = 1 << 18  # elements from which passes over memory for each operation cost more than one compiled program
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _WHOLE = frozenset((type(None), bool, int, str, type(...)))
 _VIEW = 1 << 14  # bytes of a result that is a view of an operand, from which compiled code is slower: it copies
@@ -50,7 +55,7 @@ def _static(x: Any) -> Any:
         return (kind, x, kinds) if _WHOLE.issuperset(kinds) else (kind, *map(_static, x))
     if kind is slice:
         return kind, _static((x.start, x.stop, x.step))
-    if isinstance(x, (type, np.dtype)):
+    if isinstance(x, (type, np.dtype, enum.Enum)):
         return kind, x
     raise TypeError(kind)
 
@@ -69,7 +74,23 @@ class _Program:
             return fun(*map(given.__getitem__, range(count)), **{k: given[k] for k in kwargs})
 
         self.fun = fun
-        self.jitted: Callable[..., Any] | None = JitFunction(program, counts_keys=False)
+        self.jitted: JitFunction | None = JitFunction(program, counts_keys=False)
+
+    def does_better(self, arrays: Iterable[Any]) -> bool:
+        """Whether there are large operations in it that give other bits than NumPy: then it is used from the start."""
+        try:
+            programs: list[Any] = [self.jitted.trace(*arrays).jaxpr] if self.jitted is not None else []
+        except _VALUE_NEEDED:
+            return False
+        large, exact = False, True
+        while programs:
+            for e in programs.pop().eqns:
+                avals, outs = [a.aval for a in e.invars], [v.aval for v in e.outvars]
+                inner = [*subjaxprs(e.params)]
+                programs += inner
+                large = large or e.primitive.is_large(avals, e.params)
+                exact = exact and (bool(inner) or e.primitive.is_exact([*avals, *outs], e.params))
+        return large and not exact
 
     def __call__(self, arrays: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.jitted is not None:
@@ -141,6 +162,11 @@ class _Repeated:
         before = time.perf_counter()
         if not self.met:
             self.met = True
+            if _may_be_large(arrays):
+                program = _Program(fun, args, kwargs, _places_of_arrays(args, kwargs))
+                if program.does_better(arrays):
+                    self.program = program
+                    return program(arrays, args, kwargs)
             out, self.tape, self.exact = record(fun, arrays, args, kwargs)
             self.exact = self.exact and not _is_large_view(out, arrays)
         elif self.tape is not None:
@@ -150,8 +176,7 @@ class _Repeated:
         if self.exact:
             self.spent += time.perf_counter() - before
             if self.spent > _WORTH and not config.disable_jit:
-                self.program = _Program(fun, args, kwargs, [k for k, x in (*enumerate(args), *kwargs.items())
-                                                            if x.__class__ is ConcreteArray])
+                self.program = _Program(fun, args, kwargs, _places_of_arrays(args, kwargs))
         return out
 
     def settle(self, options: Any, fun: Callable[..., Any], args: Sequence[Any], arrays: Sequence[Any]) -> None:
@@ -165,6 +190,15 @@ class _Repeated:
         if self.run is not None and args[0].__class__ is ConcreteArray:
             operands = [x.aval if x.__class__ is ConcreteArray else x for x in args]
             Ways.keep(options, fun, operands, len(arrays), self.run)
+
+
+def _places_of_arrays(args: Sequence[Any], kwargs: dict[str, Any]) -> list[int | str]:
+    return [k for k, x in (*enumerate(args), *kwargs.items()) if x.__class__ is ConcreteArray]
+
+
+def _may_be_large(arrays: Sequence[ConcreteArray]) -> bool:
+    """Whether operations on these may be large ones (see `Primitive.is_large`)."""
+    return any(x.aval.size >= LARGE >> 2 for x in arrays) and not (config.disable_jit or config.no_tracing)
 
 
 def _is_large_view(out: Any, arrays: Sequence[ConcreteArray]) -> bool:
@@ -205,8 +239,10 @@ class _Calls:
         if found is None:
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            self.known[this] = _Repeated() if this in self.known else None
-            return self.fun(*args, **kwargs)
+            if this not in self.known and not _may_be_large(arrays):
+                self.known[this] = None
+                return self.fun(*args, **kwargs)
+            found = self.known[this] = _Repeated()
         if quick is not None:
             if len(self.quick) >= _MOST_KNOWN:
                 self.quick.clear()
@@ -263,17 +299,50 @@ def repeated(fun: F) -> F:
     return public  # type: ignore[return-value]
 
 
-def as_one(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Has a function of an array that is made of several operations run as one compiled program, where it is called on
-    a large array outside of any transformation. Its other arguments are then part of the program."""
-    _, *others = inspect.signature(fun).parameters
-    jitted = JitFunction(fun, static_argnames=others or None)
+class _Operation:
+    """An operation on large arrays of one kind each."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        x = args[0] if args else None
-        if (x.__class__ is ConcreteArray and current.trace is EVAL and x.aval.size >= LARGE and not config.disable_jit
-                and {*map(type, args[1:]), *map(type, kwargs.values())} <= _PLAIN):
-            return jitted(*args, **kwargs)
-        return fun(*args, **kwargs)
+    def __init__(self, primitive: Primitive, avals: Sequence[ShapedArray], params: dict[str, Any]) -> None:
+        @functools.wraps(primitive.bind)
+        def program(*operands: Any) -> Any:
+            return primitive.bind(*operands, **params)
 
-    return functools.update_wrapper(call, fun)
+        program.__name__ = program.__qualname__ = primitive.name
+        self.avals = avals  # which are told by identity
+        self.jitted: Callable[..., Any] | None = JitFunction(program, counts_keys=False)
+        self.left = _WORTH if primitive.is_exact([*avals], params) else 0.0  # seconds for `eval`, before it is compiled
+
+
+_operations: dict[Any, _Operation] = {}
+cleared(_operations.clear)
+
+
+def on_large(primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray], values: Sequence[np.ndarray],
+             params: dict[str, Any]) -> Any:
+    """The elements of the results of an operation on large arrays, by compiled code. Where that gives the same bits as
+    `eval`, it is compiled once this has taken as long as that takes; otherwise at once, so that the bits stay the same.
+    """
+    avals = [*map(standing, avals)]
+    try:
+        key = (primitive, *map(id, avals), *params, *params.values())
+        found = _operations.get(key)
+    except TypeError:  # a parameter that has no hash
+        return primitive.eval(*values, **params)
+    if found is None:
+        if len(_operations) >= _MOST_KNOWN:
+            _operations.clear()
+        found = _operations[key] = _Operation(primitive, avals, params)
+    if found.left <= 0 and found.jitted is not None and not (config.disable_jit or config.no_tracing):
+        try:
+            out = under(EVAL, found.jitted, *args)
+        except NotImplementedError:  # of such a type, or under an option
+            found.jitted = None
+        else:
+            return [x.elements() for x in out] if primitive.multiple_results else out.elements()
+    before = time.perf_counter()
+    out = primitive.eval(*values, **params)
+    found.left -= time.perf_counter() - before
+    return out
+
+
+EVAL.on_large = on_large

@@ -12,6 +12,8 @@ its mathematics (what it costs, whether it only moves data, ...) is said here to
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -91,6 +93,9 @@ class ShardingRule(NamedTuple):
         return self._replace(operands=operands, results=results)
 
 
+LARGE = 1 << 18  # elements from which most operations take less time in compiled code
+
+
 class Primitive:
     """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
 
@@ -98,6 +103,7 @@ class Primitive:
     call_primitive: bool = False  # the parameter `call_jaxpr` is a program that it applies to its operands
 
     # What passes ask of an operation.
+    large: int | None = None  # elements from which outside of `jit`, too, compiled code does it; None: it never does
     cost: float            # nanoseconds of one core for one element, roughly; an addition takes 1
     moves: bool = False    # computes nothing: results are elements of operands, or known ones, in other places
     exact: bool = False    # see `is_exact`
@@ -155,6 +161,15 @@ class Primitive:
     def is_exact(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
         """Whether compiled code gives the very bits of `eval`, for operands and results of these types."""
         return self.moves or self.exact
+
+    def is_large(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        """Whether operands of these types are so large that compiled code does better than `eval`."""
+        if self.large is None or not avals:
+            return False
+        dtype = avals[0].dtype
+        weight = 4 if dtype.kind in "cV" or dtype.char == "e" else 1  # NumPy takes longer for complex and 16-bit floats
+        sizes = map(max, itertools.zip_longest(*[a.shape[::-1] for a in avals], fillvalue=1))  # stretched
+        return math.prod(sizes) * weight >= self.large
 
     def refusal(self, params: dict[str, Any]) -> Exception | None:
         """Why an application is never to run, in a compiled program neither; None: it may."""

@@ -80,9 +80,12 @@ class Applied(NamedTuple):
     avals: list[ShapedArray]
     results: list[ShapedArray]
 
+    def is_large(self) -> bool:
+        return self.primitive.is_large(self.avals, self.params)
+
     def way(self) -> Callable[..., Any] | None:
         """Native code for it, if it is one loop of NumPy's (see `core.ways`)."""
-        if self.primitive.as_ufunc is None or self.primitive.multiple_results:
+        if self.is_large() or self.primitive.as_ufunc is None or self.primitive.multiple_results:
             return None
         return Ways.make(self.primitive, self.params, self.avals, [None] * len(self.avals), self.results[0])
 
@@ -90,13 +93,14 @@ class Applied(NamedTuple):
 class Player:
     """Operations on arrays: values are the arguments, the constants, then the results of each step."""
 
-    __slots__ = ("_constants", "_count", "_outs", "_played", "_steps", "_ways")
+    __slots__ = ("_constants", "_count", "_large", "_outs", "_played", "_steps", "_ways")
 
     def __init__(self, count: int, constants: Sequence[ConcreteArray], steps: Sequence[Applied], outs: Sequence[int],
                  ) -> None:
         self._count, self._constants, self._outs = count, constants, outs
         self._steps = steps
         self._ways: list[Callable[..., Any] | None] = [None] * len(steps)
+        self._large = [step.is_large() for step in steps]
         self._played = 0
 
     def play(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -110,14 +114,18 @@ class Player:
         values = [*args, *self._constants]
         before = hush()
         try:
-            for step, way in zip(self._steps, self._ways, strict=True):
+            for step, way, large in zip(self._steps, self._ways, self._large, strict=True):
                 operands = [values[k] for k in step.sources]
                 if way is not None:
                     out = way(*operands)
                     if out is not NotImplemented:
                         values.append(out)
                         continue
-                out = step.primitive.eval(*[x._value for x in operands], **step.params)
+                elements = [x._value for x in operands]
+                if large:
+                    out = EVAL.on_large(step.primitive, operands, step.avals, elements, step.params)
+                else:
+                    out = step.primitive.eval(*elements, **step.params)
                 if step.primitive.multiple_results:
                     values.extend(map(wrap, out, step.results))
                 else:
@@ -149,7 +157,8 @@ class Replay(Player):
     def settled(self) -> Callable[..., Any] | None:
         """What will be called in its place from now on: itself, or native code if that is all; None: that is not known
         yet."""
-        if len(self._steps) != 1 or self._form is not None or self._steps[0].primitive.as_ufunc is None:
+        if (len(self._steps) != 1 or self._form is not None or self._large[0]
+                or self._steps[0].primitive.as_ufunc is None):
             return self
         if self._played < _OFTEN:
             return None

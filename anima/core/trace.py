@@ -312,6 +312,7 @@ class EvalTrace(Trace):
     known: Any = None  # under the options that held last
     on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
     on_remote: Callable[..., Any] | None = None  # does an operation on a device that is no CPU; see `api/remotes.py`
+    on_large: Callable[..., Any]  # does an operation on large arrays by compiled code; see `api/eager.py`
     again: Callable[..., Any]  # what a function gives for operands of such types as it had before, quickly; if that is
     #                            not known, NotImplemented, and the function calls `remember`
     moved_keys: Callable[..., None]  # notes where random keys are moved to; see `control/key_reuse.py`
@@ -384,6 +385,8 @@ class EvalTrace(Trace):
         try:
             if extended:
                 out = primitive.eval_extended(avals, values, params)
+            elif primitive.is_large(avals, params) and not (placed or known.checking):
+                out = self.on_large(primitive, args, avals, values, params)
             else:
                 out = primitive.eval(*values, **params)
         finally:
@@ -417,7 +420,10 @@ class EvalTrace(Trace):
             return NotImplemented
         before = hush()
         try:
-            out = primitive.eval(*values, **params)
+            if way.large:
+                out = EVAL.on_large(primitive, args, way.avals, values, params)
+            else:
+                out = primitive.eval(*values, **params)
         finally:
             restore(before)
         if not way.settled:

@@ -25,10 +25,11 @@ Maker = Callable[[Any, dict[str, Any], Sequence[ShapedArray], Sequence[type | No
 class Same:
     """Operands of the types `avals`, which live as long as this, give results of the types `out`."""
 
-    __slots__ = ("avals", "out", "settled")
+    __slots__ = ("avals", "large", "out", "settled")
 
-    def __init__(self, avals: Sequence[ShapedArray], out: Any, settled: bool) -> None:
+    def __init__(self, avals: Sequence[ShapedArray], out: Any, large: bool, settled: bool) -> None:
         self.avals, self.out = avals, out
+        self.large = large      # compiled code does it
         self.settled = settled  # there is no native code for it
 
 
@@ -81,7 +82,8 @@ class Ways:
         if numbers and found is not None:  # native code does not find it any more: others took its place
             Ways.keep(self.options, key[0], _operands(key, avals), len(avals), found)
             return
-        settled = primitive.as_ufunc is None
+        large = primitive.is_large(avals, params)
+        settled = large or primitive.as_ufunc is None
         if Ways.often() and not settled:
             way = Ways.make(primitive, params, avals, numbers or [None] * len(avals), out)
             if way is not None:
@@ -91,6 +93,6 @@ class Ways:
                 return
             settled = True
         if not numbers:
-            self._found[key] = Same(avals, out, settled)
+            self._found[key] = Same(avals, out, large, settled)
         elif settled:
             self._found[key] = _refuse

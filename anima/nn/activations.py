@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.eager import as_one, repeated
+from anima.api.eager import repeated
 from anima.numpy.promote import inexact_array
 from anima.ops import special
 from anima.ops.elementwise import logistic
@@ -65,13 +65,13 @@ def sigmoid(x: Any) -> Any:
     return logistic(_floating(x))
 
 
-@as_one
+@repeated
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), without overflow."""
     return jnp.logaddexp(jnp.asarray(x), 0)
 
 
-@as_one
+@repeated
 def silu(x: Any) -> Any:
     """x * sigmoid(x), also known as swish."""
     x = _floating(x)
@@ -81,20 +81,20 @@ def silu(x: Any) -> Any:
 swish = silu
 
 
-@as_one
+@repeated
 def mish(x: Any) -> Any:
     """x * tanh(softplus(x))."""
     x = jnp.asarray(x)
     return x * jnp.tanh(softplus(x))
 
 
-@as_one
+@repeated
 def log_sigmoid(x: Any) -> Any:
     """log(sigmoid(x)), without overflow."""
     return -softplus(-_floating(x))
 
 
-@as_one
+@repeated
 def soft_sign(x: Any) -> Any:
     """x / (|x| + 1)."""
     x = jnp.asarray(x)
@@ -106,7 +106,7 @@ def tanh(x: Any, /) -> Any:
     return jnp.tanh(x)
 
 
-@as_one
+@repeated
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """x where it is positive, alpha * (exp(x) - 1) elsewhere."""
     x = jnp.asarray(x)
@@ -115,26 +115,25 @@ def elu(x: Any, alpha: Any = 1.0) -> Any:
     return jnp.where(positive, x, alpha * jnp.expm1(jnp.where(positive, 0.0, x)))
 
 
-@as_one
+@repeated
 def selu(x: Any) -> Any:
     """Scaled elu, whose outputs keep mean 0 and variance 1 (Klambauer et al., 2017)."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
-@as_one
+@repeated
 def celu(x: Any, alpha: Any = 1.0) -> Any:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1): elu with a continuous derivative."""
     return jnp.maximum(x, 0.0) + alpha * jnp.expm1(jnp.minimum(x, 0.0) / alpha)
 
 
-@as_one
+@repeated
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
     """x where it is not negative, negative_slope * x elsewhere."""
     x = jnp.asarray(x)
     return jnp.where(x >= 0, x, negative_slope * x)
 
 
-@as_one
 @repeated
 def gelu(x: Any, approximate: bool = True) -> Any:
     """x times the standard normal distribution function at x; by tanh if approximate."""
@@ -163,13 +162,13 @@ def hard_tanh(x: Any) -> Any:
     return jnp.where(x > 1, 1, jnp.where(x < -1, -1, x))
 
 
-@as_one
+@repeated
 def hard_sigmoid(x: Any) -> Any:
     """relu6(x + 3) / 6."""
     return relu6(x + 3.0) / 6.0
 
 
-@as_one
+@repeated
 def hard_silu(x: Any) -> Any:
     """x * hard_sigmoid(x), also known as hard swish."""
     x = jnp.asarray(x)
@@ -179,7 +178,7 @@ def hard_silu(x: Any) -> Any:
 hard_swish = hard_silu
 
 
-@as_one
+@repeated
 def squareplus(x: Any, b: Any = 4) -> Any:
     """(x + sqrt(x**2 + b)) / 2: a smooth relu without exponentials."""
     x = jnp.asarray(x)

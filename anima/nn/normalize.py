@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.eager import as_one, repeated
+from anima.api.eager import repeated
 from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of
@@ -48,7 +48,6 @@ def _largest(x: Any, axis: Axes, where: Any) -> Any:
     return stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=-np.inf))
 
 
-@as_one
 @repeated
 def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1. Elements left out are 0.
@@ -79,7 +78,6 @@ def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
     return y, y * (dx - jnp.sum(y * dx, axis, where=primals[1], keepdims=True))
 
 
-@as_one
 @repeated
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
@@ -89,7 +87,6 @@ def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     return out if where is None else jnp.where(where, out, -np.inf)
 
 
-@as_one
 @repeated
 def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
               where: Any = None) -> Any:
@@ -132,7 +129,7 @@ def logmeanexp(x: Any, axis: Axes = None, where: Any = None, keepdims: bool = Fa
     return total - jnp.log(jnp.sum(counted, axis, keepdims=keepdims))
 
 
-@as_one
+@repeated
 def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5,
                 where: Any = None, *, algorithm: str = "fast") -> Any:
     """(x - mean) / sqrt(variance + epsilon) along `axis`.

@@ -23,7 +23,7 @@ from anima.config import config
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, scalar_type, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
 from anima.core.trace import Tracer, aval_of
@@ -197,6 +197,7 @@ class ReduceSum(Movement):
     """The sum over `axes`. Integers wrap around; types below 32 bits add up in float32 and round once."""
 
     cost = 1.0  # for each element that is added
+    large = LARGE
     moves = False
     keeps_nan = True
 

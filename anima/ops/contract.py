@@ -23,7 +23,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, ShardedArray, tangent_aval
 from anima.core.partition import PartitionSpec
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
 from anima.ops import reference
@@ -155,6 +155,15 @@ def _sizes(shape: Shape, axes: Shape) -> Shape:
 
 class Bilinear(Primitive):
     """An operation on two operands that is linear in each of them."""
+
+    def is_exact(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        return all(a.dtype.kind in "bui" for a in avals)
+
+    def is_large(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        many = LARGE << 2 if all(a.dtype.char in "fdFD" for a in avals) else LARGE  # else NumPy calls no BLAS
+        if avals[0].size * avals[1].size < many:  # products of numbers, at most
+            return False
+        return self.work(avals, [self.infer(*avals, **params)], [], **params).flops >= 2 * many
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (x, y), (t, u) = primals, tangents

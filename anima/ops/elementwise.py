@@ -26,7 +26,7 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, scalar_type, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import leading
 from anima.core.trace import aval_of
 from anima.ops import complex_functions, reference
@@ -416,7 +416,7 @@ def conj(x: Any) -> Any:
 class Identity(Elementwise):
     """An operation that keeps every element, of whatever type, as it is."""
 
-    moves = True
+    moves, large = True, None
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
@@ -431,6 +431,8 @@ class Identity(Elementwise):
 
 class Convert(Identity):
     """`x` in another dtype; linear between inexact dtypes, constant otherwise."""
+
+    large = LARGE
 
     def infer(self, x: ShapedArray, *, new_dtype: Any, weak_type: bool = False) -> ShapedArray:
         if dtypes.is_extended(x.dtype) != dtypes.is_extended(new_dtype):

@@ -23,7 +23,7 @@ from anima import errors
 from anima.core import dtypes, memory, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, scalar_type, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.trace import Tracer, aval_of
 from anima.ops.accuracy import check_accuracy
@@ -124,6 +124,8 @@ class Elementwise(Primitive):
     that of a function with a series or a few of them, if it is only for inexact numbers, else that of an instruction;
     `real` is the function of NumPy's that `fun` is for real floats.
     """
+
+    large = LARGE
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,

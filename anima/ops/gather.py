@@ -25,7 +25,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, reference
@@ -337,6 +337,9 @@ class Scatter(Primitive):
     def __init__(self, name: str, combine: np.ufunc | reference.Extreme | None = None, kinds: type = np.generic):
         super().__init__(name)
         self.combine, self.kinds, self.exact = combine, kinds, combine is None
+
+    def is_large(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        return self.combine is not None and avals[2].size >= LARGE >> 2  # NumPy takes long where updates may meet
 
     def infer(self, x: ShapedArray, indices: ShapedArray, updates: ShapedArray, *,
               dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, unique_indices: bool = False,

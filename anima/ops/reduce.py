@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike, without
 from anima.core.trace import aval_of
 from anima.ops import reference
@@ -62,6 +62,7 @@ class Reduce(Primitive):
     """Combines all elements along `axes`. `ufunc` reduces; `identity(dtype)` is the result of nothing."""
 
     cost = 1.0  # for each element of the operand
+    large = LARGE
 
     def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...],
                  identity: Callable[[Any], Any]):
@@ -202,6 +203,7 @@ class ArgExtreme(Primitive):
     """The first index of the largest or smallest element along one axis; a NaN counts as either."""
 
     exact = True
+    large = LARGE
 
     def __init__(self, name: str, fun: Callable[..., Any]):
         super().__init__(name)
@@ -302,6 +304,8 @@ class Cumulative(Primitive):
 
     `combine` takes two (value, tangent) pairs to one.
     """
+
+    large = LARGE
 
     def __init__(self, name: str, accumulate: Callable[..., Any], accepts: tuple[type, ...],
                  combine: Callable[[Pair, Pair], Pair]):

@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
-from anima.core.primitive import Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import LARGE, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcasted_iota, expand_dims, instantiate, shape_of
@@ -69,6 +69,7 @@ class Sort(Primitive):
 
     makes_nan = False
     exact = True
+    large = LARGE
     multiple_results = True
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
@@ -118,6 +119,7 @@ class Sort(Primitive):
 class TopK(Primitive):
     """The `k` largest elements along `axis`, in descending order, and where they were."""
 
+    large = LARGE
     makes_nan = False
     multiple_results = True
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Work, Zero
+from anima.core.primitive import LARGE, Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, reference as ref
 from anima.ops.composite import Composite
@@ -292,6 +292,8 @@ def _spread(combine: Combine, x: Any, fill: Any, axis: int, w: dict[str, Any]) -
 class WindowReduction(Composite):
     """Combines the elements of each window; `combine` is its operation on NumPy arrays, `identity` its neutral one."""
 
+    large = LARGE >> 2
+
     def __init__(self, name: str, operation: Any, combine: Callable[..., Any], accepts: tuple[type, ...],
                  identity: Callable[[Any], Any], total: Callable[[Any, Sequence[int]], Any]):
         super().__init__(name)
@@ -416,6 +418,8 @@ class Selection(Composite):
 
     `first` is linear, `x` the operand; `select_prim` is `ge` for the largest, `le` for the smallest element.
     """
+
+    large = LARGE >> 2
 
     def adjoint(self) -> Selection:
         """The operation that is its adjoint in `first`."""

@@ -14,6 +14,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.ops import elementwise as ew
 
@@ -74,6 +75,11 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
                                   f"supported modes are {set(_MODES)}.")
     if order not in (0, 1):
         raise NotImplementedError("anima.scipy.ndimage.map_coordinates currently requires order<=1")
+    return _interpolated(x, cval, order, mode, *points)
+
+
+@repeated
+def _interpolated(x: Any, cval: Any, order: int, mode: str, *points: Any) -> Any:
     total = None
     for corner in itertools.product(*(_nodes(c, order) for c in points)):
         places = tuple(_MODES[mode](i, n) for (i, _), n in zip(corner, x.shape, strict=True))

@@ -1,4 +1,5 @@
-"""Programs with loops make 0 of results below the least normal number; others, operands and what is called do not."""
+"""Programs in which values decay make 0 of results below the least normal number; others, operands and what is called
+do not."""
 
 from __future__ import annotations
 
@@ -42,10 +43,22 @@ def test_every_kind_of_loop(loop: Any) -> None:
     assert not np.asarray(first).any()
 
 
-def test_programs_without_loops_have_all_results() -> None:
+@pytest.mark.parametrize("tail", [
+    lambda x: jnp.exp(x - 95), lambda x: jnp.exp2(x - 140), lambda x: jnp.power(x + 1e-10, 4.0),
+    lambda x: anima.nn.sigmoid(x - 88), lambda x: anima.nn.softmax(jnp.array([0.0, -95.0]) + x[0])[1:],
+    lambda x: anima.vmap(lambda x: anima.lax.erfc(x + 9.5))(x)])
+@pytest.mark.parametrize("size", [1, 17, 1_000_000])
+def test_tails_of_exponentials_end_at_zero(size: int, tail: Any) -> None:
+    x = np.full(size, TINY)
+    assert not np.asarray(anima.jit(tail)(x)).any()
+    with config.option("flush_subnormals")(False):
+        assert np.asarray(anima.jit(tail)(x)).all()
+
+
+def test_other_programs_have_all_results() -> None:
     x = np.full(17, TINY)
     np.testing.assert_array_equal(anima.jit(lambda x: x * 0.125)(x), x * np.float32(0.125))
-    assert np.asarray(anima.jit(lambda x: jnp.exp(x - 95))(x)).all()
+    assert np.asarray(anima.jit(lambda x: jnp.tan(x * 0.125) + jnp.log1p(x * 0.125))(x)).all()
 
 
 def test_operands_may_be_subnormal() -> None:

@@ -83,6 +83,8 @@ def wants_loops(eqn: Eqn) -> bool:
         return True
     work = p.m * p.n * p.k
     if 1 in (p.m, p.n):
+        if wants_wider(eqn):  # the matrix, of which each element is read once
+            return True
         return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
     return work <= SMALL_PRODUCT
 

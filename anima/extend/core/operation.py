@@ -188,6 +188,8 @@ _SETTERS = {
 class UserElementwise(Elementwise):
     """An elementwise operation of the user's, known to this process alone."""
 
+    large = None
+
 
 def elementwise(name: str, fun: Callable[..., Any], formula: Callable[..., Any], *,
                 jvp: Sequence[Callable[..., Any] | None], operands: str = "x", cost: float = 10.0) -> Elementwise:
