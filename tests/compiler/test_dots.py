@@ -150,6 +150,33 @@ def test_bfloat16_by_tiles(m: int, k: int, n: int, dims: Any, dtype: Any) -> Non
     np.testing.assert_array_equal(anima.jit(dot(dims, dtype))(a, b), want)
 
 
+FEW: list[tuple[Any, Any]] = [
+    (jnp.bfloat16, None), (np.float16, np.float32), (np.int16, None), (np.int16, np.int32), (np.int8, None),
+    (np.uint8, np.int32), (np.float32, np.float64), (np.bool_, None)]
+
+
+@pytest.mark.parametrize(("dtype", "wanted"), FEW, ids=str)
+@pytest.mark.parametrize("few", [1, 2, 3, 4, 5, 17])
+@pytest.mark.parametrize(("k", "n"), [(1, 70), (64, 33), (300, 130), (17, 1)])
+def test_few_rows_by_a_matrix_that_is_made_wider(k: int, n: int, few: int, dtype: Any, wanted: Any, x64: None) -> None:
+    """From both sides, with each operand turned or not; of numbers whose products and sums are exact."""
+    a, b = (RNG.integers(0, 4, shape).astype(dtype) for shape in ((few, k), (k, n)))
+    kind = np.bool_ if dtype == np.bool_ else np.int64
+    exact = a.astype(kind) @ b.astype(kind)
+    for i, j in ((1, 0), (1, 1), (0, 0), (0, 1)):
+        x, y = (v if at == d else np.ascontiguousarray(v.T) for v, at, d in ((a, 1, i), (b, 0, j)))
+        for turned in (False, True):
+            left, right = ((y, j), (x, i)) if turned else ((x, i), (y, j))
+            numbers = (((left[1],), (right[1],)), ((), ()))
+            found = anima.jit(lambda x, y, numbers=numbers: lax.dot_general(
+                x, y, numbers, preferred_element_type=wanted))(left[0], right[0])
+            want = (exact.T if turned else exact).astype(wanted or dtype)
+            assert found.dtype == want.dtype
+            np.testing.assert_array_equal(np.asarray(found), want)
+    both = lax.dot_general(jnp.stack([a, a[::-1]]), jnp.stack([b, b]), (((2,), (1,)), ((0,), (0,))))
+    np.testing.assert_array_equal(np.asarray(both)[1], exact[::-1].astype(dtype))
+
+
 def test_bfloat16_of_many_matrices_and_its_derivative() -> None:
     a, b = (RNG.normal(size=shape).astype(jnp.bfloat16) for shape in ((3, 70, 40), (3, 40, 90)))
     want = np.matmul(a.astype(np.float32), b.astype(np.float32))

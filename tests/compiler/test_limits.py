@@ -244,6 +244,8 @@ LIMITS = (
     Limit("gemm_kernel._STRIP", gemm_kernel._STRIP, lambda n: product(33, 70, n, transposed=True)),
     Limit("gemm_kernel._GROUP", gemm_kernel._GROUP, lambda n: product(n, 70, 70)),
     Limit("lower_contract.SMALL_PRODUCT", lower_contract.SMALL_PRODUCT, lambda n: product(8, 16, n), unit=128),
+    Limit("lower_contract.FEW_ROWS", lower_contract.FEW_ROWS, lambda n: (
+        (lambda x, y: [x @ y, y.T @ x.T]), (numbers(n, 70, dtype="int16"), numbers(70, 300, dtype="int16")))),
     Limit("lower_contract.VECTOR_PRODUCT", lower_contract.VECTOR_PRODUCT, lambda n: (
         (lambda x, y: [x @ y, y @ x.T]), (numbers(n, 128), numbers(128))), unit=128),
     Limit("registers.LOOP", registers.LOOP, lambda n: carried(n), unit=40),

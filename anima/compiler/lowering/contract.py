@@ -39,7 +39,8 @@ from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
 VECTOR_PRODUCT = 1 << 17  # of a product by a vector
-_LEAST_BFLOATS = 32       # rows, columns, and contracted, of products of bfloat16 by instructions for these
+FEW_ROWS = 4              # for which the other matrix is read once more each, if its elements have to be made wider
+_LEAST_BFLOATS = 32       # of rows or columns, and contracted, of products of bfloat16 by instructions for these
 _LEAST_BYTES = 16         # contracted, of products of bytes by instructions for these
 _GEMM = frozenset(("f32", "f64", "c64", "c128"))
 
@@ -82,11 +83,17 @@ def wants_loops(eqn: Eqn) -> bool:
     if by_numbers(p.batch, p.m, p.n, p.k) is not None:
         return True
     work = p.m * p.n * p.k
+    few, axes = (x, p.left) if p.m < p.n else (y, p.right)
+    if wants_wider(eqn) and (min(p.m, p.n) == 1 or (min(p.m, p.n) <= FEW_ROWS and _contracts_last(few, axes))):
+        return True  # so that the larger matrix is read as it is
     if 1 in (p.m, p.n):
-        if wants_wider(eqn):  # the matrix, of which each element is read once
-            return True
         return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
     return work <= SMALL_PRODUCT
+
+
+def _contracts_last(x: ShapedArray, axes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether the contracted axes of an operand are its last ones, in order."""
+    return list(axes[2]) == list(range(x.ndim - len(axes[2]), x.ndim))
 
 
 def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray, k: int = 0) -> ShapedArray:
@@ -141,10 +148,11 @@ def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
 
 def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
     """`sum over k of x[b, i, k] * y[b, j, k]`, laid out so that the innermost loop runs along y's last axis;
-    y is the matrix where the other one is a vector."""
-    if p.n == 1 < p.m:
-        turned = _sum_of_products(y, x, Product(p.right, p.left, p.batch, 1, p.m, p.k))
-        return reshape(turned, [x.shape[a] for axes in p.left[:2] for a in axes] + [1] * len(p.right[1]))
+    y is the matrix where the other one is a vector, or has few rows."""
+    if p.n == 1 < p.m or (p.n <= FEW_ROWS < p.m and p.m * p.n * p.k > SMALL_PRODUCT):
+        turned = _sum_of_products(y, x, Product(p.right, p.left, p.batch, p.n, p.m, p.k))
+        nb, nm, nn = len(p.left[0]), len(p.left[1]), len(p.right[1])
+        return transpose(turned, (*range(nb), *range(nb + nn, nb + nn + nm), *range(nb, nb + nn)))
     xs = [[x.shape[a] for a in axes] for axes in p.left]
     ys = [[y.shape[a] for a in axes] for axes in p.right]
     last = max((d for d, n in enumerate(y.shape) if n != 1), default=-1)
@@ -207,7 +215,8 @@ def wants_bfloats(eqn: Eqn, target: Target) -> bool:
     x, y = (v.aval for v in eqn.invars)
     p, out = Product.of(x, y, eqn.params["dimension_numbers"]), eqn.outvars[0].aval.dtype
     return (dots.has_bfloat_tiles(target) and x.dtype == y.dtype == dtypes.bfloat16 and p.batch > 0
-            and out in (dtypes.bfloat16, np.float32) and min(p.m, p.n) >= _LEAST_BFLOATS and p.k >= _LEAST_BFLOATS)
+            and out in (dtypes.bfloat16, np.float32) and min(max(p.m, p.n), p.k) >= _LEAST_BFLOATS
+            and not wants_loops(eqn))
 
 
 def _is_byte(dtype: Any) -> bool:
@@ -238,7 +247,7 @@ tile_product_p = TileProduct("tile_product")
 def _tiled_product(eqn: Eqn, x: Any, y: Any) -> Any:
     """The product of bytes by tiles."""
     p, out = Product.of(x.aval, y.aval, eqn.params["dimension_numbers"]), eqn.outvars[0].aval
-    transposed = list(p.right[2]) == list(range(y.aval.ndim - len(p.right[2]), y.aval.ndim))
+    transposed = _contracts_last(y.aval, p.right)
     x = _stack(x, (*p.left[0], *p.left[1], *p.left[2]), (p.batch, p.m, p.k), 2)
     batch, free, contracted = p.right
     y = (_stack(y, (*batch, *free, *contracted), (p.batch, p.n, p.k), 2) if transposed else
