@@ -373,6 +373,7 @@ def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")
     lower, upper = loop_bounds(lower, upper)
     if type(lower) is int and type(upper) is int:
+        aval_of(max(lower, upper - 1))  # OverflowError if there is no such number in an array
         return _fori_scan(lower, upper, body_fun, init_val, unroll)
     if unroll not in (None, False, 1):
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically known.")

@@ -255,6 +255,14 @@ def min_dim(d1: int, d2: int) -> int:
     return min(d1, d2)
 
 
+def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:
+    """NotImplementedError for a dimension with more elements than there are integers of 32 bits."""
+    if isinstance(size, int) and size > 1 << 31 and np.dtype(dtype) in (np.int32, np.uint32):
+        raise NotImplementedError(
+            f"{name}: {np.dtype(dtype).name} has no numbers for all of the {size:,} elements of a dimension. "
+            "Fix: make two dimensions of it by reshape, or take a part of it by a slice.")
+
+
 def canonicalize_axis(axis: Any, ndim: int) -> int:
     """`axis` in `range(ndim)`; NumPy's AxisError, a ValueError and an IndexError, if it is out of bounds."""
     index = operator.index(axis)

@@ -23,7 +23,7 @@ from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes
+from anima.core.avals import broadcast_shapes, check_countable
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing
 from anima.numpy import windows
@@ -366,6 +366,7 @@ def _narrow_int(index: int) -> np.ndarray:
 
 def wrapped(index: Any, size: int) -> Any:
     """An index array with negative indices counted from the end; known ones at once."""
+    check_countable("indexing", size)
     if isinstance(index, np.ndarray):
         index = narrow_index(index)
         return np.where(index < 0, index + _I32.type(size), index)

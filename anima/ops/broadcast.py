@@ -22,7 +22,15 @@ from anima import errors
 from anima.config import config
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, scalar_type, tangent_aval
+from anima.core.avals import (
+    Shape,
+    ShapedArray,
+    canonicalize_axis,
+    check_countable,
+    reduced_shape,
+    scalar_type,
+    tangent_aval,
+)
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
@@ -267,6 +275,7 @@ class Iota(Primitive):
                             "Accepted dtypes are subtypes of integer, floating, complexfloating.")
         if not 0 <= dimension < len(shape):
             raise ValueError(f"iota dimension must be between 0 and len(shape), got {dimension=} for {shape=}")
+        check_countable("iota", shape[dimension], dtype)
         return ShapedArray(shape, dtype)
 
     def eval(self, *, dimension: int, dtype: Any, shape: Shape) -> np.ndarray:

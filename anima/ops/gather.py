@@ -1,11 +1,10 @@
 """Gather and scatter: reading and writing windows of an array at computed places.
 
-An index array of shape `(*batch, k)` names one window for each element of `batch`: entry `j` of the last
-axis is where the window starts along operand axis `start_index_map[j]`. A gather's result, like a scatter's
-updates, has the batch axes in order and, at positions `offset_dims`, the window's axes in order, without
-those of size 1 in `collapsed_slice_dims` and the axes in `operand_batching_dims`, along which the operand
-runs in step with an axis of the indices. The two are each other's transpose. No mode ever reads or writes
-outside of the operand.
+An index array of shape `(*batch, k)` names one window for each element of `batch`: entry `j` of the last axis is where
+the window starts along operand axis `start_index_map[j]`. A gather's result, like a scatter's updates, has the batch
+axes in order and, at positions `offset_dims`, the window's axes in order, without those of size 1 in
+`collapsed_slice_dims` and the axes in `operand_batching_dims`, along which the operand runs in step with an axis of the
+indices. The two are each other's transpose. No mode ever reads or writes outside of the operand.
 
     >>> dims = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> gather(jnp.eye(3), jnp.array([[2], [0]]), dims, slice_sizes=(1, 3))      # rows 2 and 0
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, check_countable, tangent_aval
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
@@ -69,9 +68,9 @@ class ScatterDimensionNumbers(NamedTuple):
 class GatherScatterMode(enum.Enum):
     """What happens to windows that are not wholly inside of the operand.
 
-    CLIP moves them inside; FILL_OR_DROP reads a fill value and does not write; PROMISE_IN_BOUNDS says that
-    there are none (should there be, reading clips them, in tangents too, and writing drops them, so no cotangent
-    flows back through them); ONE_HOT reads zeros and does not write.
+    CLIP moves them inside; FILL_OR_DROP reads a fill value and does not write; PROMISE_IN_BOUNDS says that there are
+    none (should there be, reading clips them, in tangents too, and writing drops them, so no cotangent flows back
+    through them); ONE_HOT reads zeros and does not write.
     """
 
     CLIP = 1
@@ -86,11 +85,9 @@ class GatherScatterMode(enum.Enum):
             return mode
         if mode is None or mode in ("fill", "drop"):
             return GatherScatterMode.FILL_OR_DROP
-        try:
-            return GatherScatterMode[{"clip": "CLIP", "promise_in_bounds": "PROMISE_IN_BOUNDS",
-                                      "one_hot": "ONE_HOT"}[mode]]
-        except (KeyError, TypeError):
-            raise ValueError(f'Unknown gather mode "{mode}"') from None
+        if mode in ("clip", "promise_in_bounds", "one_hot"):
+            return GatherScatterMode[mode.upper()]
+        raise ValueError(f'Unknown gather mode "{mode}"')
 
     def __str__(self) -> str:
         return f"GatherScatterMode.{self.name}"
@@ -207,6 +204,7 @@ def _check_common(name: str, shape: Shape, indices: ShapedArray, dims: GatherDim
     for j, d in enumerate(index_map):
         if not 0 <= d < len(shape):
             raise TypeError(f"Invalid {words[1]}; domain is [0, {len(shape)}), got: {j}->{d}.")
+        check_countable(name, shape[d])
     if len(set(index_map)) != len(index_map):
         raise TypeError(f"{words[1]} in {name} op must not repeat; got: {index_map}.")
     if len(batching) != len(indices_batching):

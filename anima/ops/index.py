@@ -19,7 +19,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, check_countable
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions
 from anima.core.trace import aval_of
@@ -227,6 +227,7 @@ def _start_index(index: Any, size: int, dtype: np.dtype, allow_negative: bool) -
             raise ValueError(f"Index {known} is out of bounds for dimension {size} if allow_negative_indices=False")
         info = dtypes.iinfo(dtype)
         return scalar(min(max(known + size * (known < 0 and allow_negative), info.min), info.max), dtype)
+    check_countable("an index that is not known", size, dtype)
     narrow = aval_of(index).dtype != dtype
     if not allow_negative or dtypes.issubdtype(aval_of(index).dtype, np.unsignedinteger):
         return el.convert(index, dtype) if narrow else index

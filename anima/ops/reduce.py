@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
+from anima.core.avals import (
+    Shape,
+    ShapedArray,
+    canonicalize_axis,
+    check_countable,
+    reduced_shape,
+    tangent_aval,
+)
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike, without
 from anima.core.trace import aval_of
@@ -225,6 +232,7 @@ class ArgExtreme(Primitive):
                             "Accepted dtypes are subtypes of integer, floating, bool.")
         if not dtypes.issubdtype(index_dtype, np.integer):
             raise TypeError(f"index_dtype must be an integer type, but got {dtypes.name(index_dtype)}")
+        check_countable(self.name, x.shape[axis], index_dtype)
         return ShapedArray(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
+from anima.core.avals import ShapedArray, canonicalize_axis, check_countable, tangent_aval
 from anima.core.primitive import LARGE, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.trace import aval_of
@@ -137,6 +137,7 @@ class TopK(Primitive):
             raise TypeError(f"top_k operand must have >= 1 dimension, got {x.shape}")
         if not 0 <= axis < x.ndim:
             raise ValueError(f"axis argument out of range: {axis=} for operand.shape={x.shape}")
+        check_countable("top_k", x.shape[axis])
         if k > x.shape[axis]:
             raise ValueError("k argument to top_k must be no larger than size along axis; got "
                              f"{k=} with shape={list(x.shape)} and {axis=}")

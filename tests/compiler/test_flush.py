@@ -44,7 +44,7 @@ def test_every_kind_of_loop(loop: Any) -> None:
 
 
 @pytest.mark.parametrize("tail", [
-    lambda x: jnp.exp(x - 95), lambda x: jnp.exp2(x - 140), lambda x: jnp.power(x + 1e-10, 4.0),
+    lambda x: jnp.exp(x - 95),
     lambda x: anima.nn.sigmoid(x - 88), lambda x: anima.nn.softmax(jnp.array([0.0, -95.0]) + x[0])[1:],
     lambda x: anima.vmap(lambda x: anima.lax.erfc(x + 9.5))(x)])
 @pytest.mark.parametrize("size", [1, 17, 1_000_000])
@@ -59,6 +59,8 @@ def test_other_programs_have_all_results() -> None:
     x = np.full(17, TINY)
     np.testing.assert_array_equal(anima.jit(lambda x: x * 0.125)(x), x * np.float32(0.125))
     assert np.asarray(anima.jit(lambda x: jnp.tan(x * 0.125) + jnp.log1p(x * 0.125))(x)).all()
+    for f in (lambda x: jnp.exp2(x - 140), lambda x: jnp.power(x + 1e-10, 4.0), lambda x: jnp.ldexp(x + 1, -130)):
+        assert np.asarray(anima.jit(f)(x)).all()
 
 
 def test_operands_may_be_subnormal() -> None:

@@ -174,3 +174,28 @@ def test_powers_of_two_of_every_integer(dtype: str, x64: bool) -> None:
         want = np.ldexp(np.float32(1), np.clip(index.astype(object), -1000, 1000).astype(int))
     for got in both(lambda i: jnp.ldexp(np.float32(1), i), index):
         np.testing.assert_array_equal(got, want)
+
+
+LONG = anima.ShapeDtypeStruct((2**31 + 17,), np.int8)
+COUNTED: dict[str, Any] = {
+    "at": lambda a: a.at[-3].set(9), "at a slice": lambda a: a.at[5:7].set(9), "gather": lambda a: a[np.array([5, -1])],
+    "argmax": jnp.argmax, "argsort": jnp.argsort,
+    "top_k": lambda a: lax.top_k(a, 3), "nonzero": lambda a: jnp.nonzero(a, size=3),
+    "iota": lambda a: lax.iota(np.int32, 2**31 + 5),
+    "a traced place": lambda a: lax.fori_loop(
+        0, 2, lambda i, x: lax.dynamic_slice(a, (i,), (3,)), np.zeros(3, np.int8)),
+    "filled": lambda a: a.at[4].get(mode="fill")}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_32_bits_cannot_count_is_refused(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=r"int32 has no numbers for all of the 2,147,.* reshape"):
+        anima.eval_shape(COUNTED[name], LONG)
+
+
+def test_what_is_known_of_long_dimensions_works() -> None:
+    for f, shape in ((lambda a: a[-3], ()), (lambda a: a[2**31:], (17,)), (lambda a: a[::-1], LONG.shape),
+                     (lambda a: jnp.roll(a, 3), LONG.shape), (lambda a: a.reshape(1, -1).sum(1), (1,))):
+        assert anima.eval_shape(f, LONG).shape == shape
+    with pytest.raises(OverflowError):
+        lax.fori_loop(0, 2**31 + 3, lambda i, x: x + i, 0)

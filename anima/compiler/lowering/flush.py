@@ -13,7 +13,7 @@ from __future__ import annotations
 from anima.config import flush_subnormals
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 
-_TAILS = frozenset(("exp", "exp2", "logistic", "pow", "erfc"))  # functions that decay to 0
+_TAILS = frozenset(("exp", "logistic", "erfc"))  # what decays to 0
 
 
 def flushes(jaxpr: Jaxpr) -> bool:
