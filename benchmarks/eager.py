@@ -1,4 +1,4 @@
-"""Calls of the library outside of `jit`, on small arrays, beside JAX where it is installed.
+"""Calls of the library outside of `jit`, on small arrays and on large ones, beside JAX where it is installed.
 
     python -m benchmarks.eager [WORD ...]       only the rows that have one of the words
 """
@@ -44,6 +44,13 @@ m.vmap(jnp.dot)(x, y); m.jacfwd(jnp.sin)(q[0]); m.hessian(lambda a: (a ** 3).sum
 m.tree.map(lambda a, b: a - 0.1 * b, tree, tree); m.device_put(host)
 """
 
+LARGE = """
+X + 1; X * Y + X; jnp.exp(X); jnp.tanh(X) * 2 + X; X.sum(); X.mean(); X.var(); X.reshape(1000, -1).sum(0); X.cumsum()
+linalg.norm(X); nn.softmax(X.reshape(-1, 100)); jnp.sort(X); jnp.histogram(X, 50); X.at[I].add(1.0); H + 1; H * H + H
+jnp.exp(H); H.sum(); jnp.clip(H, 0, 1); jnp.where(H > 0, H, 0); B * B + B; B.mean(); N.reshape(1000, -1).sum(0)
+N.reshape(1000, -1)[:, :500] @ N.reshape(1000, -1)[:500, :500]; jnp.exp(C); C / (C + 1); Q.reshape(1000, -1) @ Q[:2000]
+"""  # X, Y: 2e6 of float32; H: float16; B: bfloat16; C: complex64; N: int32; Q: int8; I are places
+
 
 def names(m: Any) -> dict[str, Any]:
     """What the calls are about, in a library."""
@@ -54,11 +61,14 @@ def names(m: Any) -> dict[str, Any]:
         return jnp.asarray(rng.normal(size=shape).astype(np.float32))
 
     x, y, v, u = normal(16, 16), normal(16, 16), normal(64), normal(64)
+    large = normal(2_000_000)
     scipy = {part: importlib.import_module(f"{m.__name__}.scipy.{part}") for part in ("special", "stats")}
     return {"m": m, "jnp": jnp, "lax": m.lax, "nn": m.nn, "random": m.random, "linalg": jnp.linalg, **scipy,
             "x": x, "y": y, "v": v, "u": jnp.sort(u), "p": abs(x) + 0.1, "q": normal(3, 3), "t": normal(4, 8, 8),
             "s": x @ x.T + 16 * jnp.eye(16), "i": jnp.asarray(rng.integers(0, 16, 20)), "n": jnp.arange(64),
-            "key": m.random.key(0), "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
+            "X": large, "Y": normal(2_000_000), "H": large.astype("float16"), "B": large.astype("bfloat16"),
+            "C": large + 1j * large, "N": (large * 9).astype("int32"), "Q": (large * 9).astype("int8"),
+            "I": jnp.asarray(rng.integers(0, 1000, 200_000)), "key": m.random.key(0), "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
 
 
 def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
@@ -69,14 +79,14 @@ def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
 def cases(words: list[str]) -> list[Case]:
     libraries = {"anima": anima, **({"jax": jax} if HAVE_JAX else {})}
     scopes = {who: names(m) for who, m in libraries.items()}
-    texts = [t.strip() for t in CALLS.replace("\n", ";").split(";") if t.strip()]
+    texts = [t.strip() for t in (CALLS + LARGE).replace("\n", ";").split(";") if t.strip()]
     return [Case(text, {who: run(compile(f"lambda: {text}", text, "eval"), m, scopes[who])
                         for who, m in libraries.items()}, warm=WARM)
             for text in texts if not words or any(w in text for w in words)]
 
 
 def main(words: list[str] | None = None) -> None:
-    report(cases(words or []), "Calls outside of jit, on small arrays")
+    report(cases(words or []), "Calls outside of jit")
 
 
 if __name__ == "__main__":
