@@ -68,7 +68,8 @@ def names(m: Any) -> dict[str, Any]:
             "s": x @ x.T + 16 * jnp.eye(16), "i": jnp.asarray(rng.integers(0, 16, 20)), "n": jnp.arange(64),
             "X": large, "Y": normal(2_000_000), "H": large.astype("float16"), "B": large.astype("bfloat16"),
             "C": large + 1j * large, "N": (large * 9).astype("int32"), "Q": (large * 9).astype("int8"),
-            "I": jnp.asarray(rng.integers(0, 1000, 200_000)), "key": m.random.key(0), "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
+            "I": jnp.asarray(rng.integers(0, 1000, 200_000)), "key": m.random.key(0),
+            "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
 
 
 def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
