@@ -416,7 +416,8 @@ def conj(x: Any) -> Any:
 class Identity(Elementwise):
     """An operation that keeps every element, of whatever type, as it is."""
 
-    moves, large = True, None
+    moves = True
+    large: int | None = None
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

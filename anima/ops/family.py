@@ -125,7 +125,7 @@ class Elementwise(Primitive):
     `real` is the function of NumPy's that `fun` is for real floats.
     """
 
-    large = LARGE
+    large: int | None = LARGE
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,
