@@ -17,6 +17,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from anima.core.avals import ShapedArray
 from anima.core.state import current
 from anima.util import record
@@ -164,9 +166,9 @@ class Primitive:
 
     def is_large(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
         """Whether operands of these types are so large that compiled code does better than `eval`."""
-        if self.large is None or not avals:
+        dtype = avals[0].dtype if avals else None
+        if self.large is None or not isinstance(dtype, np.dtype):
             return False
-        dtype = avals[0].dtype
         weight = 4 if dtype.kind in "cV" or dtype.char == "e" else 1  # NumPy takes longer for complex and 16-bit floats
         sizes = map(max, itertools.zip_longest(*[a.shape[::-1] for a in avals], fillvalue=1))  # stretched
         return math.prod(sizes) * weight >= self.large

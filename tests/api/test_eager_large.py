@@ -127,6 +127,14 @@ def test_what_cannot_be_compiled_runs_as_before() -> None:
         np.testing.assert_array_equal(odd.bind(jnp.zeros(3)), np.ones(3))
 
 
+def test_random_keys() -> None:
+    keys = anima.random.split(anima.random.key(0), LARGE)
+    for _ in range(3):
+        same = keys == keys
+        assert same.dtype == bool and same.all() and jnp.where(same, keys, keys[0]).dtype == keys.dtype
+        assert anima.random.key_data(jnp.roll(keys, 3))[3].tolist() == anima.random.key_data(keys)[0].tolist()
+
+
 def test_derivatives_and_lanes(x64: None) -> None:
     x = jnp.asarray(X.astype(np.float64))
     slope = anima.grad(lambda x: jnp.sum(jnp.tanh(x) ** 2))
