@@ -80,7 +80,7 @@ class _Program:
         """Whether there are large operations in it that give other bits than NumPy: then it is used from the start."""
         try:
             programs: list[Any] = [self.jitted.trace(*arrays).jaxpr] if self.jitted is not None else []
-        except _VALUE_NEEDED:
+        except Exception:  # values are needed, or there is a mistake, which the call itself will tell of
             return False
         large, exact = False, True
         while programs:

@@ -127,6 +127,18 @@ def test_what_cannot_be_compiled_runs_as_before() -> None:
         np.testing.assert_array_equal(odd.bind(jnp.zeros(3)), np.ones(3))
 
 
+def test_functions_that_look_into_arrays_and_mistakes() -> None:
+    x = jnp.asarray(np.where(X > 1, np.nan, X))
+    for _ in range(3):
+        assert x[~jnp.isnan(x)].shape == ((X <= 1).sum(),) and x[x > 0].shape == ((X[X <= 1] > 0).sum(),)
+        assert jnp.unique(jnp.round(x[:LARGE])).size < 20 and jnp.nonzero(x > 0)[0].size == (X[X <= 1] > 0).sum()
+        assert jnp.repeat(x, jnp.ones(N, int)).shape == x.shape and jnp.flatnonzero(x > 5).size == 0
+        with pytest.raises(ValueError, match="axis"):
+            jnp.sum(x, axis=3)
+        with pytest.raises(TypeError, match="shapes"):
+            jnp.add(x, x[1:])
+
+
 def test_random_keys() -> None:
     keys = anima.random.split(anima.random.key(0), LARGE)
     for _ in range(3):
