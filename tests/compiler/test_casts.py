@@ -9,6 +9,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.core import dtypes
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129)
@@ -77,3 +78,12 @@ def test_narrow_carries_of_loops(n: int, dtype: str) -> None:
         want = loop(x)
     for a, b in zip(anima.jit(loop)(x), want, strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float32", "bool", "int8"])
+@pytest.mark.parametrize("size", [1, 17])
+def test_bits_of_the_same_type_stay(size: int, dtype: str, x64: None) -> None:
+    x = jnp.ones((size, 2), dtype)
+    found = anima.jit(lambda x: lax.bitcast_convert_type(x, x.dtype))(x)
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found, x)

@@ -187,6 +187,8 @@ class Control(Scratch):
         return rebuild(value, tuple(self.b.splat(p, self.width) if p.type.width == 1 else p for p in parts(value)))
 
     def _bitcast(self, value: Val, source: str, target: str) -> Val:
+        if source == target:
+            return value
         if not isinstance(value, Value):
             raise NotImplementedError(f"bitcast from {source} to {target}")
         if value.type.scalar == REGISTER[target]:
