@@ -308,9 +308,11 @@ class _Operation:
             return primitive.bind(*operands, **params)
 
         program.__name__ = program.__qualname__ = primitive.name
+        outs = primitive.infer(*avals, **params)
+        types = [*avals, *(outs if primitive.multiple_results else [outs])]
         self.avals = avals  # which are told by identity
         self.jitted: Callable[..., Any] | None = JitFunction(program, counts_keys=False)
-        self.left = _WORTH if primitive.is_exact([*avals], params) else 0.0  # seconds for `eval`, before it is compiled
+        self.left = _WORTH if primitive.is_exact(types, params) else 0.0  # seconds for `eval`, before it is compiled
 
 
 _operations: dict[Any, _Operation] = {}

@@ -23,6 +23,9 @@ ROUNDED: dict[str, Callable[[Any], Any]] = {
     .reshape(7, -1).mean(1), "variance": jnp.var, "norm": jnp.linalg.norm, "running sum": jnp.cumsum,
     "product": lambda x: x[:512 * 512].reshape(512, 512) @ x[-512 * 512:].reshape(512, 512), "tanh": jnp.tanh,
     "softmax": lambda x: anima.nn.softmax(x[:-17].reshape(-1, 16)), "power": lambda x: abs(x) ** 1.5,
+    "integers to floats": lambda x: lax.dot(
+        (x[:250000] * 50).astype(np.int8).reshape(500, 500), (x[-250000:] * 50).astype(np.int8).reshape(500, 500),
+        preferred_element_type=np.float32),
     "window": lambda x: lax.reduce_window(x, 0.0, lax.add, (3,), (1,), "SAME")}
 SAME: dict[str, Callable[[Any], Any]] = {
     "add": lambda x: x + 1, "half": lambda x: x * 0.5, "where": lambda x: jnp.where(x > 0, x, -1), "max": jnp.max,
