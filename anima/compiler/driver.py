@@ -36,6 +36,7 @@ from anima.compiler.machine import native
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.accumulate import accumulate
+from anima.compiler.rewriting.blocks import blocks
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
@@ -75,6 +76,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
+        Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel

@@ -136,7 +136,8 @@ def _memory(argument: Any) -> np.ndarray | None:
 
 def _holes(program: Program) -> list[tuple[int, int, str]]:
     """The pieces of the arena that belong to no temporary."""
-    spans = sorted((b.offset, b.offset + size_in_bytes(b), b.name) for b in program.buffers if b.offset is not None)
+    spans = sorted((b.offset, b.offset + size_in_bytes(b), b.name) for b in program.with_role("temp")
+                   if b.offset is not None)
     holes, end, last = [], 0, "the start"
     for start, stop, name in [*spans, (program.arena, program.arena, "")]:
         if start > end:

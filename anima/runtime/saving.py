@@ -23,7 +23,7 @@ from anima.core.format import Reader, Writer
 from anima.runtime.cpu import Cpu
 from anima.runtime.executable import Executable
 
-_ROLES = ("input", "const", "output", "temp", "window")
+_ROLES = ("input", "const", "output", "temp", "window", "own")
 
 
 def write_naturals(w: Writer, values: Sequence[int]) -> None:

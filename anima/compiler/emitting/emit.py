@@ -22,9 +22,11 @@ from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneIndex, i64, itemsize, parts
 from anima.compiler.ir import lapack
+from anima.compiler.ir.affine import largest
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
     ENTRY,
+    INDEX,
     Accumulate,
     Again,
     Assign,
@@ -46,7 +48,7 @@ from anima.compiler.products.driver import Driven, emit_driven
 from anima.compiler.products.gemm import ProductText, shared_text
 from anima.compiler.products.moves import ExchangeText, TurnText, moves_text
 from anima.compiler.products.substitution import SubstitutionText, substitution_text
-from anima.compiler.storage.buffers import written_out
+from anima.compiler.storage.buffers import size_in_bytes, written_out
 from anima.util import record
 
 _INLINE = 4   # most kernels that are part of the entry function
@@ -106,6 +108,7 @@ class Outer(Function):
         self.outside = entry.outer
         self.addresses: dict[str, Value] = {}  # of what it calls
         self.within = 0  # how many loops and branches are around what is being written
+        self.apart = False  # whether several threads run it
 
     @property
     def often(self) -> bool:
@@ -145,6 +148,10 @@ class Outer(Function):
                 self.statement(stmt)
         if run:
             self.entry.part(run)
+
+    def parallel(self, loop: For) -> None:
+        """Hand out the iterations."""
+        self.entry.parallel(loop)
 
     def _stands_alone(self, stmt: Stmt) -> bool:
         """Whether a statement can stand in another function: it binds and assigns no names of this one, does not end
@@ -251,30 +258,64 @@ class EntryFunction:
         f, uses = self.function, [self.uses(s) for s in stmts]
         buffers = list(dict.fromkeys(n for u in uses for n in u.buffers))
         values = list(dict.fromkeys(v for u in uses for v in u.values))
-        given = [n for n in buffers if n not in self.buffers or self.buffers[n].role == "window"]
-        arguments = [f.places[n].pointer for n in given]
-        for name, _ in values:
-            arguments += parts(f.plain(f.env[name]))
+
+        def write(inner: Outer) -> None:
+            if kernel is not None:
+                inner.block(kernel.body)
+            else:
+                for stmt in stmts:
+                    inner.statement(stmt)
+
+        name, arguments = self._outlined(Operands(tuple(buffers), tuple(values)), f.apart, write)
+        f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
+        for stmt in stmts:
+            for buffer in self._stored(stmt):
+                f.changed(self.root(buffer))
+
+    def parallel(self, loop: For) -> None:
+        """Hands out the iterations of a loop around kernels. Each of them is a call of a part, which has an arena for
+        what is its thread's own, and no pool."""
+        f, uses = self.function, self.uses(loop)
+        own = [self.buffers[n] for n in uses.buffers if n in self.buffers and self.buffers[n].role == "own"]
+        extent = f.total(f.index(loop.extent))
+        f.env[loop.index] = LaneIndex(i64(0))
+
+        def write(inner: Outer) -> None:
+            inner.env[loop.index] = LaneIndex(inner.b.params[len(_PARAMS)], 0, 0, largest(loop.extent))
+            inner.repeated = True
+            inner.block(loop.body)
+
+        inside = Operands(uses.buffers, ((loop.index, INDEX), *uses.values))
+        name, (_, *arguments) = self._outlined(inside, True, write)
+
+        def call(g: Function, words: Sequence[Value], memory: Value, i: Value) -> None:
+            g.b.call(name, [words[0], memory, Value("null", PTR), i, *words[1:]])
+
+        nbytes = max((int(b.offset or 0) + size_in_bytes(b) for b in own), default=0)
+        f.on_threads([f.b.params[0], *arguments], extent, loop.grain, nbytes, call)
+        f.forget_stores(loop.body)
+
+    def _outlined(self, uses: Operands, apart: bool, write: Callable[[Outer], None]) -> tuple[str, list[Value]]:
+        """Writes a part of the function as one of its own, with `uses`; its name, and what it takes beside _PARAMS:
+        values, and the addresses of what it does not find in the arena, as that is another one if it runs `apart`."""
+        f = self.function
+        given = [n for n in uses.buffers if n not in self.buffers or self.buffers[n].role == "window"
+                 or (apart and self.buffers[self.root(n)].role == "temp")]
+        values = [v for name, _ in uses.values for v in parts(f.plain(f.env[name]))]
+        arguments = [*values, *(f.places[n].pointer for n in given)]
         params: list[Any] = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
         self.parts += 1
         name = f"{ENTRY}.part{self.parts}"
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
         self.function = inner = Outer(self, b)
-        inner.windows, inner.repeated = f.windows, f.often
-        for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
+        inner.windows, inner.repeated, inner.apart = f.windows, f.often, apart
+        for n, pointer in zip(given, b.params[len(_PARAMS) + len(values):], strict=True):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
-        inner.receive(values, b.params[len(_PARAMS) + len(given):])
-        if kernel is not None:
-            inner.block(kernel.body)
-        else:
-            for stmt in stmts:
-                inner.statement(stmt)
+        inner.receive(uses.values, b.params[len(_PARAMS):])
+        write(inner)
         inner.finish()
         self.function = f
-        f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
-        for stmt in stmts:
-            for buffer in self._stored(stmt):
-                f.changed(self.root(buffer))
+        return name, arguments
 
     def _stored(self, stmt: Stmt) -> list[str]:
         """The buffers that a statement writes."""
@@ -369,16 +410,17 @@ class EntryFunction:
 
     def _sharing(self, roots: Iterable[str]) -> tuple[bool, ...]:
         """Which operands lie on the same memory as another one (temporaries that are not alive together)."""
-        temps = [b for b in map(self.buffers.__getitem__, roots) if b.role == "temp" and b.offset is not None]
         shared: set[str] = set()
-        last, end = "", -1
-        for buffer in sorted(temps, key=lambda b: (b.offset, b.size)):
-            start = int(buffer.offset)  # type: ignore[arg-type]
-            stop = start + buffer.size * itemsize(buffer.dtype)
-            if start < min(end, stop):
-                shared |= {last, buffer.name}
-            if stop > end:
-                last, end = buffer.name, stop
+        for role in ("temp", "own"):
+            temps = [b for b in map(self.buffers.__getitem__, roots) if b.role == role and b.offset is not None]
+            last, end = "", -1
+            for buffer in sorted(temps, key=lambda b: (b.offset, b.size)):
+                start = int(buffer.offset)  # type: ignore[arg-type]
+                stop = start + buffer.size * itemsize(buffer.dtype)
+                if start < min(end, stop):
+                    shared |= {last, buffer.name}
+                if stop > end:
+                    last, end = buffer.name, stop
         return tuple(root in shared for root in roots)
 
     def _define(self, key: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],

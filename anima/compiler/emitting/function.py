@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from anima.compiler.emitting.control import part_types
@@ -119,16 +120,24 @@ class Function(RowsInLanes):
         self._hand_out(name, context, extent.value, loop.grain)
         self.forget_stores(loop.body)
 
-    def on_threads(self, given: Sequence[Value], count: int,
-                   body: Callable[[Function, Sequence[Value], Value], None]) -> None:
-        """Has the pool do `body(f, given, i)` for all i < count, in a function `f` that gets the addresses `given`."""
+    def on_threads(self, given: Sequence[Value], extent: Value, grain: int, own: int,
+                   body: Callable[[Function, Sequence[Value], Value, Value], None]) -> None:
+        """Has the pool do `body(f, given, memory, i)` for all i < extent, in a function `f` that gets the values
+        `given` and has `own` bytes of memory."""
         name, context = self._next_body(), self._in_memory(given)
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
-        words = [b.load(value.type, b.gep("i64", b.params[0], number)) for number, value in enumerate(given)]
-        inner.counted(b.params[1], b.params[2], 1, [], (), lambda i: body(inner, words, i))
+        words = [self._word(b, value.type, number) for number, value in enumerate(given)]
+        memory = inner.aligned_scratch(name, own) if own else Value("null", PTR)
+        inner.counted(b.params[1], b.params[2], 1, [], (), lambda i: body(inner, words, memory, i))
         inner.finish()
-        self._hand_out(name, context, i64(count), 1)
+        self._hand_out(name, context, extent, grain)
+
+    @staticmethod
+    def _word(b: Builder, type: Type, number: int) -> Value:
+        """A value that `_in_memory` put there."""
+        address = b.gep("i64", b.params[0], number)
+        return b.cast("trunc", b.load(I8, address), I1) if type is I1 else b.load(type, address)
 
     def _next_body(self) -> str:
         """The name of the function for another body that threads share."""
@@ -158,16 +167,11 @@ class Function(RowsInLanes):
         """`void body(ptr ctx, i64 begin, i64 end)`."""
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
-        context, begin, end = b.params
-        number = 0
+        _, begin, end = b.params
+        numbers = count()
 
         def word(type: Type) -> Value:
-            nonlocal number
-            address = b.gep("i64", context, number)
-            number += 1
-            if type is I1:
-                return b.cast("trunc", b.load(I8, address), I1)
-            return b.load(type, address)
+            return self._word(b, type, next(numbers))
 
         for buffer in uses.buffers:
             outer = self.places[buffer]

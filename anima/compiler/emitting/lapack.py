@@ -57,13 +57,13 @@ def emit_lapack(f: Function, call: Call, callee: Callable[[str], Value], constan
             given = dict(zip(ROUTINES[call.routine][0], call.args, strict=True))
             names = list(dict.fromkeys(str(given[name]) for name in (*read, *written)))
 
-            def some(g: Function, words: Sequence[Value], p: Value) -> None:
+            def some(g: Function, words: Sequence[Value], _: Value, p: Value) -> None:
                 places = {n: replace(f.places[n], pointer=w) for n, w in zip(names, words, strict=False)}
                 first = g.b.op("mul", p, size)
                 last = g.b.intrinsic("smin", g.b.op("add", first, size), i64(batch))
                 g.counted(first, last, 1, [], (), lambda t: once(g, words[-1], places, t, p))
 
-            f.on_threads([*(f.places[n].pointer for n in names), routine], pieces, some)
+            f.on_threads([*(f.places[n].pointer for n in names), routine], i64(pieces), 1, 0, some)
     for name in buffers_written(call.routine, call.args):
         f.changed(f.places[name].root)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from anima.compiler.emitting.held import Held
 from anima.compiler.emitting.value import I8, I64, PTR, itemsize
 from anima.compiler.ir.assembly import Type, Value
+from anima.compiler.storage.buffers import ALIGNMENT
 from anima.util import check_level
 
 OVERRUN = "anima.overrun"
@@ -40,6 +41,12 @@ class Scratch(Held):
         self.b.first(f"call ptr @memset({end}, i32 {_UNTOUCHED & 0xFF}, i64 {_GUARD.bits // 8 * _GUARD.width})", PTR)
         self.guarded.append((buffer, end))
         return memory
+
+    def aligned_scratch(self, name: str, nbytes: int) -> Value:
+        """Memory that begins where vectors do, until the function returns."""
+        memory = self.b.cast("ptrtoint", self.scratch(name, "u8", nbytes + ALIGNMENT - 1), I64)
+        up = self.b.op("add", memory, ALIGNMENT - 1)
+        return self.b.cast("inttoptr", self.b.op("and", up, -ALIGNMENT), PTR)
 
     def _memory(self, nbytes: int) -> Value:
         self.on_stack += nbytes

@@ -29,11 +29,14 @@ from anima.compiler.ir.loops import (
     While,
     children,
 )
+from anima.compiler.ir.routines import GEMM_ARGUMENTS
 from anima.ops.family import ELEMENTWISE
 
 # Operations of loops that are not primitives; others of these are instructions.
 _OPS = {"cast": 0.5, "bitcast": 0.0, "foreign": 50.0}
 UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+_CALL = 100.0  # nanoseconds of a call of a product
+_TERM = 0.02   # nanoseconds of a multiplication and addition in it
 _SHORT = 12.0  # nanoseconds of an iteration, up to which it is written out several times
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
@@ -89,6 +92,9 @@ def cost(node: Stmt | Expr) -> float:
             return sum(cost(s) for s in body)
         case Call(routine="look" | "stamp"):  # for Ctrl-C: once in many milliseconds; under a profile
             return 0.0
+        case Call(routine="gemm", args=args):
+            m, n, k, batch = (int(args[GEMM_ARGUMENTS.index(name)]) for name in ("m", "n", "k", "batch"))
+            return _CALL + _TERM * m * n * k * batch
         case Call():
             return 10_000.0
     return sum(cost(c) for c in children(node))

@@ -82,7 +82,7 @@ class Machine:
                 self.memory[b.name] = value
             elif b.role == "const":
                 self.memory[b.name] = np.array(b.value).reshape(-1)
-            elif b.offset is not None:
+            elif b.offset is not None and b.role == "temp":
                 self.memory[b.name] = arena[b.offset:b.offset + b.size * dtype.itemsize].view(dtype)
             elif b.alias is None:
                 self.memory[b.name] = np.full(b.size * dtype.itemsize, 0xA5, np.uint8).view(dtype)

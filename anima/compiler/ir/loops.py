@@ -137,7 +137,8 @@ class For:
     serial    in order; in lanes, `width` iterations at once where that is as good
     each      iterations are independent
     reduce    iterations are independent but for `Accumulate`, whose terms may be taken in any order
-    parallel  iterations are independent and may run on any thread; outermost in a kernel only
+    parallel  iterations are independent and may run on any thread; outermost in a kernel, or around kernels and
+              routines, each of which then runs on that thread alone
     vector    `each` or `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
@@ -299,6 +300,7 @@ class Buffer:
     const   `value` (a NumPy array) is part of the program
     output  given by the caller, written by the program
     temp    allocated for the run; the buffer plan gives it `offset` bytes into the arena
+    own     the same for each thread of a `parallel` loop around kernels; `offset` is into memory of that thread
     window  memory that a `WindowAt` statement finds
     `alias` names the buffer whose memory this one is (a donated input that an output overwrites).
     """
@@ -306,7 +308,7 @@ class Buffer:
     name: str
     dtype: str
     size: int
-    role: Literal["input", "const", "output", "temp", "window"]
+    role: Literal["input", "const", "output", "temp", "own", "window"]
     value: Any = field(default=None, compare=False)
     offset: int | None = None
     alias: str | None = None

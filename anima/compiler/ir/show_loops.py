@@ -59,7 +59,7 @@ def show(program: Program) -> str:
     outputs = ", ".join(map(_buffer, program.with_role("output")))
     lines = [f"program {program.name}({inputs}) -> ({outputs})"]
     for b in program.buffers:
-        if b.role in ("const", "temp"):
+        if b.role in ("const", "temp", "own"):
             at = "" if b.offset is None else f" at {b.offset}"
             lines.append(f"  {b.role} {_buffer(b)}{at}")
     lines += _block(program.body, "  ")
@@ -210,7 +210,7 @@ class _Checker:
         if b is None:
             self.fail(f"no buffer '{name}'")
         assert b is not None
-        written = b.alias is not None or b.donated or b.role in ("output", "temp", "window")
+        written = b.alias is not None or b.donated or b.role in ("output", "temp", "own", "window")
         self.need(not write or written, f"store to {b.role} {name}")
         return b.dtype
 

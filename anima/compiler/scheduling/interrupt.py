@@ -10,7 +10,8 @@
 
 `ticks` counts down estimated nanoseconds, through all loops outside of kernels together. A loop that is over
 before a user could notice stays as it is. In a kernel only while loops look, each for itself: Python handles
-signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop.
+signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop. So do those
+of a loop around kernels.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
+    INDEX,
     Assign,
     Buffer,
     Call,
@@ -69,13 +71,21 @@ class _Looks:
         for stmt in stmts:
             before = self.inside
             out.append(self._stmt(stmt))
-            if isinstance(stmt, Kernel) and self.inside > before:
+            if self.inside > before and (isinstance(stmt, Kernel) or _on_threads(stmt)):
                 out.append(Call("stopped", (_STOP,)))
         return tuple(out)
 
     def _stmt(self, stmt: Stmt) -> Stmt:
         before = self.outside
         match stmt:
+            case For() if _on_threads(stmt):
+                if cost(stmt) < _SHORT:
+                    return stmt
+                self.inside += 1
+                often = Const(max(1, int(_PERIOD / sum(map(cost, stmt.body)))), INDEX)
+                count = Op("rem", (NamedValue(stmt.index, INDEX), often), INDEX)
+                look = If(Op("eq", (count, Const(0, INDEX)), "bool"), (Call("look", (_STOP,)),))
+                return replace(stmt, body=(look, *self._thread(stmt.body)))
             case For(body=body):
                 new = self.block(body)
                 if self.outside == before and isinstance(stmt.extent, Const) and cost(stmt) < _SHORT:
@@ -99,15 +109,42 @@ class _Looks:
         out: list[Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, While):
-                self.inside += 1
-                ticks = f"ticks{self.inside}"
                 first, new = self._kernel(stmt.before), self._kernel(stmt.body)
-                out.append(Mutable(ticks, "i64", Const(_FIRST, "i64")))
-                look = _look(ticks, (*first, *new), Call("look", (_STOP,)))
-                out.append(replace(stmt, before=first, body=(*new, *look)))
+                count, look = self._counted((*first, *new))
+                out += count, replace(stmt, before=first, body=(*new, *look))
             else:
                 out.append(map_blocks(self._kernel, stmt))
         return tuple(out)
+
+    def _thread(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements outside of kernels that a thread runs."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
+                    out.append(replace(stmt, body=self._kernel(body)))
+                case For(body=body) if cost(stmt) >= _SHORT:
+                    new = self._thread(body)
+                    count, look = self._counted(new)
+                    out += count, replace(stmt, body=(*new, *look))
+                case While():
+                    first, new = self._thread(stmt.before), self._thread(stmt.body)
+                    count, look = self._counted((*first, *new))
+                    out += count, replace(stmt, before=first, body=(*new, *look))
+                case _:
+                    out.append(map_blocks(self._thread, stmt))
+        return tuple(out)
+
+    def _counted(self, body: Sequence[Stmt]) -> tuple[Stmt, tuple[Stmt, ...]]:
+        """What stands before a loop on a thread, and at the end of its body."""
+        self.inside += 1
+        ticks = f"ticks{self.inside}"
+        return Mutable(ticks, "i64", Const(_FIRST, "i64")), _look(ticks, body, Call("look", (_STOP,)))
+
+
+def _on_threads(stmt: Stmt) -> bool:
+    """Whether a statement outside of kernels is a loop on threads."""
+    return isinstance(stmt, For) and stmt.kind == "parallel"
 
 
 def _look(ticks: str, body: Sequence[Stmt], call: Call) -> tuple[Stmt, ...]:

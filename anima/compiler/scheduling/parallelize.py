@@ -29,10 +29,10 @@ from anima.compiler.ir.loops import (
 from anima.compiler.scheduling.tile import even_block, split
 from anima.util import replace
 
-_WORTH = 25_000.0   # nanoseconds of work from which threads are used
-_PIECE = 8_000.0    # least work for one piece
+WORTH = 25_000.0   # nanoseconds of work from which threads are used
+PIECE = 8_000.0    # least work for one piece
 _BLOCK = 8192       # iterations of a block that a lone loop is cut into, about
-_ENOUGH = 64        # iterations that are enough for any number of threads
+ENOUGH = 64        # iterations that are enough for any number of threads
 
 
 def parallelize(program: Program) -> Program:
@@ -56,9 +56,9 @@ def _outermost(stmt: Stmt) -> Stmt:
 def _grained(loop: For) -> For:
     loop = _collapsed(loop)
     each = sum(cost(s) for s in loop.body)
-    if each * extent_of(loop.extent) < _WORTH:
+    if each * extent_of(loop.extent) < WORTH:
         return replace(loop, kind="serial")
-    return replace(loop, grain=max(1, int(_PIECE / max(each, 1.0))))
+    return replace(loop, grain=max(1, int(PIECE / max(each, 1.0))))
 
 
 def _collapsed(loop: For) -> For:
@@ -72,7 +72,7 @@ def _collapsed(loop: For) -> For:
     extent = int(loop.extent.value)
     each = sum(cost(s) for s in loop.body)
     *lets, inner = loop.body
-    if (extent >= _ENOUGH or each < 4 * _PIECE or not isinstance(inner, For) or not isinstance(inner.extent, Const)
+    if (extent >= ENOUGH or each < 4 * PIECE or not isinstance(inner, For) or not isinstance(inner.extent, Const)
             or not all(isinstance(s, Let) for s in lets)):
         return loop
     if inner.kind == "vector":
@@ -90,7 +90,7 @@ def _collapsed(loop: For) -> For:
 
 def _cut(loop: For) -> For:
     """A lone vector loop in blocks for threads, if it reduces nothing and is long."""
-    if cost(loop) < _WORTH:
+    if cost(loop) < WORTH:
         return loop
     blocks = _blocks(loop)
     return loop if blocks is loop else _grained(blocks)
@@ -101,8 +101,8 @@ def _blocks(loop: For) -> For:
     if not isinstance(loop.extent, Const) or any(isinstance(s, Accumulate) for s in statements(*loop.body)):
         return loop
     extent, total = int(loop.extent.value), cost(loop)
-    if extent < 2 * loop.width or total < 2 * _PIECE:
+    if extent < 2 * loop.width or total < 2 * PIECE:
         return loop
-    most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
+    most = max(loop.width, min(_BLOCK, int(extent * PIECE / total)) // loop.width * loop.width)
     blocks, lanes = split(loop, even_block(extent, most, loop.width))
     return replace(blocks, kind="parallel", body=(lanes,))

@@ -65,10 +65,11 @@ def plan_buffers(program: Program) -> Program:
     lives = _lifetimes(units, loops)
     shared = _share_elementwise(program, units, loops, lives)
     buffers = [replace(b, alias=shared[b.name]) if b.name in shared else b for b in program.buffers]
-    spans = _spans(buffers, lives)
-    offsets, arena = (place_apart if check_level() > 1 else place)(spans)
+    put = place_apart if check_level() > 1 else place
+    offsets, arena = put(_spans(buffers, lives, "temp"))
+    offsets |= put(_spans(buffers, lives, "own"))[0]
     buffers = [replace(b, offset=offsets[b.name]) if b.name in offsets else b for b in buffers
-               if b.role != "temp" or b.name in lives]
+               if b.role not in ("temp", "own") or b.name in lives]
     return replace(program, buffers=tuple(buffers), arena=arena)
 
 
@@ -454,12 +455,13 @@ def outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 # ---------------------------------------------------------------- the arena
 
 
-def _spans(buffers: Sequence[Buffer], lives: dict[str, Life]) -> list[tuple[str, int, int, int]]:
-    """(name, bytes, begin, end) of each piece of the arena; an alias lengthens the life of what it stands for."""
+def _spans(buffers: Sequence[Buffer], lives: dict[str, Life], role: str) -> list[tuple[str, int, int, int]]:
+    """(name, bytes, begin, end) of each piece of memory for buffers of a role; an alias lengthens the life of what it
+    stands for."""
     found: dict[str, list[int]] = {}
     owners = roots(buffers)
     for name, root in owners.items():
-        if root.role == "temp" and name in lives:
+        if root.role == role and name in lives:
             life = lives[name]
             span = found.setdefault(root.name, [life.begin, life.end])
             span[0], span[1] = min(span[0], life.begin), max(span[1], life.end)
@@ -547,11 +549,12 @@ MemorySpan = tuple[str, int, int]  # a piece of memory, and the bytes of it from
 
 
 def memory_spans(program: Program) -> dict[str, MemorySpan]:
-    """Where each buffer of a program whose temporaries have places is: in the arena "", or memory of its own."""
+    """Where each buffer of a program whose temporaries have places is: in an arena (which has the name of a role), or
+    memory of its own."""
     found: dict[str, MemorySpan] = {}
     for b, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
         offset = root.offset
-        found[b.name] = (root.name, 0, 1) if offset is None else ("", offset, offset + size_in_bytes(b))
+        found[b.name] = (root.name, 0, 1) if offset is None else (f" {root.role}", offset, offset + size_in_bytes(b))
     return found
 
 

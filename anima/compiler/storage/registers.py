@@ -11,9 +11,10 @@ A small buffer stays out of memory where every index into it is known to the com
 indices of loops that can be written out. Its elements are single values ("elements") where they are used one
 by one, or the lanes of one vector ("lanes") where they are computed alike; buffers that kernels use together
 are held alike. What every iteration writes before it reads is known to that iteration alone. A loop over lanes
-(`parallel`, outside of kernels) becomes one kernel, its buffers private to each lane.
+(`parallel`, outside of kernels) becomes one kernel, its buffers private to each lane, or runs on threads (`apart.py`).
 
-After this pass no loop outside of kernels is `parallel`; kernels on registers are `inline`.
+After this pass a loop outside of kernels is `parallel` only if it has routines or is long; kernels on registers are
+`inline`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from anima.compiler.ir.loops import (
 from anima.compiler.scheduling.choices import without_branches
 from anima.compiler.scheduling.vectorize import fits, names_in
 from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, block_of, marked
+from anima.compiler.storage.apart import on_threads, own_buffers
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.compiler.storage.rows import hold_rows
 from anima.util import replace
@@ -71,7 +73,8 @@ def _loops(program: Program, largest: int) -> Program:
     worker = _Worker(program, largest)
     body = worker.top(program.body)
     held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
-    kept = tuple(b for b in program.buffers if b.name not in held)
+    own = own_buffers(body, worker.buffers)
+    kept = tuple(replace(b, role="own") if b.name in own else b for b in program.buffers if b.name not in held)
     return replace(program, buffers=kept, body=body)
 
 
@@ -252,7 +255,7 @@ class _Worker:
         """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order, or loops within it."""
         if not isinstance(stmt, For) or stmt.kind != "parallel":
             return self.inner_lanes(stmt, elsewhere, in_the_way, held)
-        body = _in_order(stmt.body)
+        body, outside = _in_order(stmt.body), held
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
         own = {node.buffer for node in walk(*body) if isinstance(node, (Load, Store))
@@ -265,12 +268,16 @@ class _Worker:
         inside = list(statements(*body))
         if (len(inside) > LARGE or any(isinstance(s, Call) for s in inside)
                 or sum(8 * b.size for b in private) > PRIVATE):
-            return replace(stmt, kind="serial", body=body)
+            return self.apart(replace(stmt, kind="serial", body=body), elsewhere, outside)
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
         loop = replace(stmt, body=(*locals_, *flat))
         alike = without_branches(loop)
         return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
+
+    def apart(self, loop: For, elsewhere: Set[str], held: Set[str]) -> For:
+        """A loop over lanes of which none is short on threads, if that is better and it uses no register outside."""
+        return loop if buffers_of([loop]) & held else on_threads(loop, self.buffers, elsewhere)
 
     def inner_lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str]) -> Stmt:
         """Loops over lanes inside of one in order: as kernels, if lanes are run several at once and use none of the
@@ -297,6 +304,7 @@ class _Worker:
                 if isinstance(lanes, Kernel) and any(
                         self.buffers[n].role != "input" for n in (others - mine) & self.buffers.keys()):
                     in_the_way |= names & mine
+                fine = fine or (isinstance(lanes, For) and lanes.kind == "parallel")
                 inner.append(lanes if fine and not names & mine else _in_order([s])[0])
             new.append(tuple(inner))
         return with_blocks(stmt, new)
