@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import anima
+import anima.scipy.linalg
 from benchmarks.harness import HAVE_TORCH, measure, print_row
 from benchmarks.routines import Routine, linear, normal
 
@@ -270,6 +271,42 @@ def beam(module: Any, width: int = 8, words: int = 1000) -> Function:
     return run
 
 
+def likelihood(module: Any) -> Function:
+    """Of data under a Gaussian process: a dense matrix of each row, its factor, a solution."""
+    jnp = module.numpy
+
+    def one(t: Any, y: Any) -> Any:
+        matrix = jnp.exp(-(t[:, None] - t) ** 2) + 0.1 * jnp.eye(t.shape[0])
+        factor = jnp.linalg.cholesky(matrix)
+        solved = module.scipy.linalg.solve_triangular(factor, y, lower=True)
+        return 0.5 * solved @ solved + jnp.log(jnp.diag(factor)).sum()
+
+    return one
+
+
+def kalman(module: Any, n: int = 24) -> Function:
+    """A filter whose matrices have n rows, over a sequence of eight measurements each."""
+    jnp, lax = module.numpy, module.lax
+
+    def run(ys: Any) -> Any:
+        f, q, r, h = 0.9 * jnp.eye(n) + 0.01, 0.1 * jnp.eye(n), 0.5 * jnp.eye(8), jnp.eye(8, n)
+
+        def step(carry: Any, y: Any) -> Any:
+            mean, p = f @ carry[0], f @ carry[1] @ f.T + q
+            s, left = h @ p @ h.T + r, y - h @ mean
+            gain = jnp.linalg.solve(s, h @ p).T
+            return (mean + gain @ left, p - gain @ s @ gain.T), left @ left
+
+        return lax.scan(step, (jnp.zeros(n), jnp.eye(n)), ys)[1].sum()
+
+    return run
+
+
+def mapped(module: Any, make: Callable[[Any], Function], gradient: bool = False) -> Function:
+    one = module.grad(make(module)) if gradient else make(module)
+    return lambda *rows: module.lax.map(lambda row: one(*row), rows)
+
+
 def loops() -> Iterator[Routine]:
     yield Routine("Lorenz in 256 lanes, 1000 steps", (normal(256, 3),), lorenz)
     n = 128
@@ -284,6 +321,49 @@ def loops() -> Iterator[Routine]:
     yield Routine("gradients of while, 1000 lanes", (np.abs(normal(1000, 8)) + 1,), lambda m: (
         m.vmap(m.grad(newton(m))) if m is anima else m.vmap(m.jacfwd(newton(m)))))
     yield Routine("beam search", (normal(1000, 1000),), beam)
+    processes = normal(64, 120), normal(64, 120)
+    yield Routine("map of 64 Gaussian processes", processes, partial(mapped, make=likelihood))
+    yield Routine("map of 64 gradients of them", processes, partial(mapped, make=likelihood, gradient=True))
+    yield Routine("map of 32 Kalman filters", (normal(32, 100, 8),), partial(mapped, make=kalman))
+
+
+# ---------------------------------------------------------------- attention
+
+
+def attention(module: Any, **options: Any) -> Function:
+    return lambda q, k, v: module.nn.dot_product_attention(q, k, v, **options)
+
+
+def attention_by_torch(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    heads = [x.transpose(1, 2) for x in (q, k, v)]
+    return torch.nn.functional.scaled_dot_product_attention(*heads, **options)
+
+
+def attentions() -> Iterator[Routine]:
+    """Scores of all pairs of positions, (batch, positions, heads, features)."""
+    for shape in ((8, 128, 8, 64), (2, 1024, 8, 64), (4, 2048, 8, 32)):
+        arrays = normal(*shape), normal(*shape), normal(*shape)
+        name = "x".join(map(str, shape))
+        yield Routine(f"attention {name}", arrays, attention, None, attention_by_torch)
+        yield Routine(f"causal attention {name}", arrays, partial(attention, is_causal=True), None,
+                      partial(attention_by_torch, is_causal=True))
+    x, w = normal(5000, 3), normal(5000)
+    yield Routine("kernel of 5000 points by a vector", (x, w), pairs, None, pairs_by_torch)
+
+
+def pairs(module: Any) -> Function:
+    jnp = module.numpy
+
+    def run(x: Any, w: Any) -> Any:
+        squares = (x * x).sum(1)
+        return jnp.exp(-0.5 * (squares[:, None] + squares - 2.0 * x @ x.T)) @ w
+
+    return run
+
+
+def pairs_by_torch(x: Any, w: Any) -> Any:
+    squares = (x * x).sum(1)
+    return torch.exp(-0.5 * (squares[:, None] + squares - 2.0 * x @ x.T)) @ w
 
 
 # ---------------------------------------------------------------- streams
@@ -341,7 +421,7 @@ def eager() -> Iterator[Routine]:
 
 
 def routines() -> Iterator[Routine]:
-    for group in (layouts, lookups, stencils, small_matrices, loops, streams, eager):
+    for group in (layouts, lookups, stencils, small_matrices, loops, attentions, streams, eager):
         yield from (replace(routine, limited=group in (layouts, streams)) for routine in group())
 
 

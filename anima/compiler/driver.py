@@ -1,6 +1,6 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
-    jaxpr   dead_code inline hoist expand simplify accumulate together dead_code
+    jaxpr   dead_code inline hoist blocks expand simplify accumulate together dead_code
                                                             equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower tile schedule                             loops over buffers, in the order of a target
@@ -73,10 +73,10 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
         Pass("inline", inline, "jaxpr"),                 # no calls
         Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
+        Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
-        Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel

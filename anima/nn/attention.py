@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,25 +15,37 @@ from anima.nn.normalize import logsumexp, softmax
 _FAR_BELOW = -0.7 * float(np.finfo(np.float32).max)  # finite, so that a row that is all masked has no NaN
 
 
-def _windows(local_window_size: Any) -> tuple[int, int] | None:
-    """How far a query sees to the left and to the right; None: everywhere."""
+_PART = 256  # queries of a part, at least, of those that do not see all keys
+_PARTS = 4   # of queries, at most: each is a program of its own
+
+
+def _windows(local_window_size: Any, is_causal: bool) -> tuple[int | None, int | None]:
+    """How far a query sees to the left and to the right; None: to the end."""
     if local_window_size is None:
-        return None
-    if isinstance(local_window_size, int):
-        return local_window_size, local_window_size
-    left, right = local_window_size
-    return left, right
+        return None, 0 if is_causal else None
+    pair = isinstance(local_window_size, int)
+    left, right = (local_window_size, local_window_size) if pair else local_window_size
+    return left, min(right, 0) if is_causal else right
 
 
-def _visible(shape: tuple[int, int], is_causal: bool, lengths_q: Any, lengths_kv: Any, window: Any) -> list[Any]:
+def _parts(queries: int, keys: int, left: int | None, right: int | None) -> list[tuple[slice, slice]]:
+    """Queries in parts, each with the keys that any of them sees: every query sees one, or there is one part."""
+    count = min(_PARTS, queries // _PART) if (left or 0) >= 0 <= (right or 0) and queries <= keys else 1
+    ends = [queries * k // max(1, count) for k in range(max(1, count) + 1)]
+    return [(slice(a, b), slice(0 if left is None else max(0, a - left),
+                                keys if right is None else min(keys, b + right))) for a, b in pairwise(ends)]
+
+
+def _visible(rows: slice, columns: slice, left: int | None, right: int | None, lengths_q: Any, lengths_kv: Any
+             ) -> list[Any]:
     """Masks of the pairs (query, key), each broadcasting to [batch, heads, queries, keys]."""
-    queries, keys = (jnp.arange(n) for n in shape)
+    queries, keys = jnp.arange(rows.start, rows.stop), jnp.arange(columns.start, columns.stop)
     distance = keys[None, :] - queries[:, None]
     masks = []
-    if is_causal:
-        masks.append((distance <= 0)[None, None])
-    if window is not None:
-        masks.append(((distance >= -window[0]) & (distance <= window[1]))[None, None])
+    if right is not None:
+        masks.append((distance <= right)[None, None])
+    if left is not None:
+        masks.append((distance >= -left)[None, None])
     if lengths_q is not None:
         masks.append((queries[None, :] < jnp.asarray(lengths_q, queries.dtype)[:, None])[:, None, :, None])
     if lengths_kv is not None:
@@ -49,7 +62,8 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     `query` is [batch, queries, heads, size], `key` and `value` are [batch, keys, groups, size]; batch may be
     left out of all three. Each of the `groups` serves heads / groups heads. `bias` and the boolean `mask`
     broadcast to [batch, heads, queries, keys]. Weights are computed in float32. With return_residual=True
-    the result is a pair with the logsumexp of the scores, [batch, queries, heads].
+    the result is a pair with the logsumexp of the scores, [batch, queries, heads]. Scores of pairs that a long query
+    with is_causal or local_window_size alone does not see are mostly not computed.
     """
     if implementation not in (None, "xla"):
         kind = NotImplementedError if implementation == "cudnn" else ValueError
@@ -66,17 +80,28 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     if repeats > 1:
         key, value = jnp.repeat(key, repeats, axis=2), jnp.repeat(value, repeats, axis=2)
     work = jnp.float64 if query.dtype == np.float64 else jnp.float32
-    scores = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=work)
-    scores = scores * np.asarray(1 / math.sqrt(query.shape[-1]) if scale is None else scale, scores.dtype)
-    if bias is not None:
-        scores = scores + _rank4("bias", bias, scores.shape).astype(work)
+    shape = (len(query), query.shape[2], query.shape[1], key.shape[1])
+    bias = None if bias is None else _rank4("bias", bias, shape).astype(work)
     query_seq_lengths = _lengths("query_seq_lengths", query_seq_lengths, len(query))
     key_value_seq_lengths = _lengths("key_value_seq_lengths", key_value_seq_lengths, len(query))
-    masks = _visible(scores.shape[2:], is_causal, query_seq_lengths, key_value_seq_lengths,
-                     _windows(local_window_size))
-    for one in masks if mask is None else [_mask4(mask, scores.shape), *masks]:
-        scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
-    out = jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
+    window, given = _windows(local_window_size, is_causal), [] if mask is None else [_mask4(mask, shape)]
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+    def attend(rows: slice, columns: slice) -> tuple[Any, Any]:
+        """The result for some queries, which see no other keys than these, and their scores."""
+        scores = jnp.einsum("btnh,bsnh->bnts", query[:, rows], key[:, columns], preferred_element_type=work)
+        scores = scores * np.asarray(scale, scores.dtype)
+        if bias is not None:
+            scores = scores + bias
+        for one in (*given, *_visible(rows, columns, *window, query_seq_lengths, key_value_seq_lengths)):
+            scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
+        weights = softmax(scores).astype(value.dtype)
+        return jnp.einsum("bnts,bsnh->btnh", weights, value[:, columns]), scores
+
+    everywhere = bias is None and not given and query_seq_lengths is None and key_value_seq_lengths is None
+    parts = _parts(*shape[2:], *window) if everywhere else [(slice(0, shape[2]), slice(0, shape[3]))]
+    outs, scores = zip(*(attend(*part) for part in parts), strict=True)
+    out = jnp.concatenate(outs, axis=1)
     if query_seq_lengths is not None:
         places = jnp.arange(out.shape[1])
         kept = places[None, :] < jnp.asarray(query_seq_lengths, places.dtype)[:, None]
@@ -86,7 +111,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
         out = out[0]
     if not return_residual:
         return out
-    residual = jnp.swapaxes(logsumexp(scores, axis=-1), 1, 2)
+    residual = jnp.concatenate([jnp.swapaxes(logsumexp(s, axis=-1), 1, 2) for s in scores], axis=1)
     return out, residual if batched else residual[0]
 
 

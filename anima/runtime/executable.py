@@ -22,6 +22,7 @@ from anima.compiler.ir.loops import Affine, Buffer, Op, Program, roots, slots, w
 from anima.compiler.machine import fortran
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
+from anima.compiler.storage.buffers import own_bytes
 from anima.core import memory
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import Shape, ShapedArray
@@ -227,11 +228,11 @@ class Executable:
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes of the arguments, the results, scratch memory and machine code."""
-        outputs = self.program.with_role("output")
+        outputs, program = self.program.with_role("output"), self.code.program
         return {
             "argument_size_in_bytes": sum(map(_bytes, self.program.with_role("input"))),
             "output_size_in_bytes": sum(map(_bytes, outputs)),
-            "temp_size_in_bytes": self.code.program.arena,
+            "temp_size_in_bytes": program.arena + threads.num_threads() * own_bytes(program.buffers),
             "alias_size_in_bytes": sum(_bytes(b) for b, o in zip(outputs, self._outputs, strict=True)
                                        if o.donor is not None),
             "generated_code_size_in_bytes": sum(len(m.object_bytes()) for m in self.code.modules),

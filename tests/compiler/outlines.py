@@ -36,6 +36,7 @@ from anima.compiler.ir.loops import (
     WindowAt,
     walk,
 )
+from anima.compiler.storage.buffers import own_bytes
 from tests.compiler.outlined import THEMES
 from tests.compiler.stages import lowered
 
@@ -47,7 +48,8 @@ def outline(stages: Stages) -> str:
     loops = stages.loops
     aliases = "".join(f" {b.name}={b.alias}" for b in loops.buffers if b.alias is not None and b.role == "output")
     consts = f" consts {' '.join(str(b.size) for b in loops.with_role('const'))}" if loops.with_role("const") else ""
-    return "\n".join([*_groups(stages.fused), _block(loops.body), f"arena {loops.arena}{aliases}{consts}"])
+    own = f" own {own_bytes(loops.buffers)}" if loops.with_role("own") else ""
+    return "\n".join([*_groups(stages.fused), _block(loops.body), f"arena {loops.arena}{own}{aliases}{consts}"])
 
 
 def _groups(fused: Fused) -> Iterator[str]:

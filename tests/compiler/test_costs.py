@@ -27,7 +27,8 @@ STORE = Store("y", at("j", 2), op("add", X, Y))              # 1 + 0.3 * 0.2 + 1
     (For("j", c(12), (SET,), "vector", 10), 22.0), (For("j", c(12), (SET,), "whole", 10), 28.0),
     (While((SET,), LESS, (SET, SET)), 64 * 31.0), (While((), LESS, ()), 64.0),
     (If(LESS, (SET,), (STORE,)), 11.0), (If(LESS, (STORE,), (SET, SET)), 21.0), (If(LESS, (), ()), 1.0),
-    (Kernel("k", (SET, STORE)), 12.06), (Call("gemm", ()), 10_000.0),
+    (Kernel("k", (SET, STORE)), 12.06), (Call("exchange", ()), 10_000.0),
+    (Call("gemm", ("f32", "N", "N", 100, 50, 20, 1.0, "a", 0, 20, "b", 0, 50, 0.0, "c", 0, 50, 3, 0, 0, 5000)), 6100.0),
 ])
 def test_costs(node: Stmt | Expr, nanoseconds: float) -> None:
     assert cost(node) == pytest.approx(nanoseconds)

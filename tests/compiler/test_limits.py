@@ -30,9 +30,9 @@ from anima.compiler.lowering import (
 from anima.compiler.machine import target
 from anima.compiler.machine.native import host
 from anima.compiler.products import blocking as gemm_blocking, gemm, kernel as gemm_kernel, vector as gemm_vector
-from anima.compiler.rewriting import hoist, invariant
+from anima.compiler.rewriting import blocks, hoist, invariant
 from anima.compiler.scheduling import parallelize, reductions, tile
-from anima.compiler.storage import accesses, registers
+from anima.compiler.storage import accesses, apart as storage_apart, registers
 from anima.control import reduce as control_reduce, residuals
 from anima.core import memory
 from anima.lax import reducing
@@ -65,6 +65,14 @@ class Limit:
 def product(m: int, k: int, n: int, transposed: bool = False) -> Program:
     right = numbers(n, k) if transposed else numbers(k, n)
     return (lambda x, y: x @ (y.T if transposed else y)), (numbers(m, k), right)
+
+
+def mapped(n: int) -> Program:
+    return (lambda xs: lax.map(lambda x: jnp.cumsum(jnp.flip(jnp.cumsum(x) % 3)) + x, xs)), (numbers(2, n),)
+
+
+def scores(rows: int, columns: int, terms: int = 2) -> Program:
+    return (lambda x, y: jnp.abs(x @ y.T - 1).max(1)), (numbers(rows, terms), numbers(columns, terms))
 
 
 def many_results(n: int) -> Program:
@@ -282,7 +290,14 @@ LIMITS = (
     Limit("materialise.PADDED", materialise.PADDED, read_often),
     Limit("materialise.CONCATENATED", materialise.CONCATENATED, joined),
     Limit("parallelize._BLOCK", parallelize._BLOCK, alone),
-    Limit("parallelize._ENOUGH", parallelize._ENOUGH, lambda n: ((lambda x: x.sum(1)), (numbers(n, 3000),))),
+    Limit("parallelize.ENOUGH", parallelize.ENOUGH, lambda n: ((lambda x: x.sum(1)), (numbers(n, 3000),))),
+    Limit("apart.LEAST", storage_apart.LEAST, mapped, unit=8),
+    Limit("apart.SHARE", storage_apart.SHARE, mapped, unit=4),
+    Limit("apart.OWN", storage_apart.OWN, mapped, unit=8),
+    Limit("blocks.LEAST", blocks.LEAST, lambda n: scores(n, 1024), unit=4096),
+    Limit("blocks.BLOCKS", blocks.BLOCKS, lambda n: scores(n, 32768), unit=1 / blocks.ROWS),
+    Limit("blocks.BLOCK", blocks.BLOCK, lambda n: scores(2100, n), unit=4 * 50),
+    Limit("blocks.CONTRACTED", blocks.CONTRACTED, lambda n: scores(2300, 2100, n)),
     Limit("emit._INLINE", emit._INLINE, many_kernels),
     Limit("emit._SPREAD", emit._SPREAD, many_kernels),
     Limit("emit_scratch._STACK_LIMIT", emit_scratch._STACK_LIMIT, scratch, unit=4),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -15,6 +16,7 @@ import anima
 from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
 from anima.compiler.scheduling import parallelize
+from anima.compiler.storage import apart
 from anima.runtime import threads
 from tests.laws.random_control import told
 from tests.laws.random_programs import Program, every_step, same, tolerance_of
@@ -56,13 +58,11 @@ def bits(values: Sequence[Any]) -> list[bytes]:
 @contextlib.contextmanager
 def many_threads(program: Program) -> Iterator[None]:
     """Every fourth program shares out whatever it can: most are too small to be worth threads."""
-    before = parallelize._WORTH, parallelize._PIECE
-    if program.number % 4 == 0:
-        parallelize._WORTH = parallelize._PIECE = 1.0
-    try:
+    if program.number % 4:
         yield
-    finally:
-        parallelize._WORTH, parallelize._PIECE = before
+    else:
+        with mock.patch.multiple(parallelize, WORTH=1.0, PIECE=1.0), mock.patch.multiple(apart, LEAST=1.0, SHARE=1e12):
+            yield
 
 
 # ---------------------------------------------------------------- values

@@ -22,7 +22,6 @@ from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneIndex, i64, itemsize, parts
 from anima.compiler.ir import lapack
-from anima.compiler.ir.affine import largest
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
     ENTRY,
@@ -31,6 +30,7 @@ from anima.compiler.ir.loops import (
     Again,
     Assign,
     Call,
+    Const,
     For,
     If,
     Kernel,
@@ -48,7 +48,7 @@ from anima.compiler.products.driver import Driven, emit_driven
 from anima.compiler.products.gemm import ProductText, shared_text
 from anima.compiler.products.moves import ExchangeText, TurnText, moves_text
 from anima.compiler.products.substitution import SubstitutionText, substitution_text
-from anima.compiler.storage.buffers import size_in_bytes, written_out
+from anima.compiler.storage.buffers import own_bytes, written_out
 from anima.util import record
 
 _INLINE = 4   # most kernels that are part of the entry function
@@ -109,6 +109,7 @@ class Outer(Function):
         self.addresses: dict[str, Value] = {}  # of what it calls
         self.within = 0  # how many loops and branches are around what is being written
         self.apart = False  # whether several threads run it
+        self.in_kernel = False  # whether what is being written is in a kernel
 
     @property
     def often(self) -> bool:
@@ -149,9 +150,18 @@ class Outer(Function):
         if run:
             self.entry.part(run)
 
+    def kernel(self, body: Sequence[Stmt]) -> None:
+        """Write what is in a kernel."""
+        self.in_kernel = True
+        self.block(body)
+        self.in_kernel = False
+
     def parallel(self, loop: For) -> None:
         """Hand out the iterations."""
-        self.entry.parallel(loop)
+        if self.in_kernel:
+            super().parallel(loop)
+        else:
+            self.entry.parallel(loop)
 
     def _stands_alone(self, stmt: Stmt) -> bool:
         """Whether a statement can stand in another function: it binds and assigns no names of this one, does not end
@@ -261,7 +271,7 @@ class EntryFunction:
 
         def write(inner: Outer) -> None:
             if kernel is not None:
-                inner.block(kernel.body)
+                inner.kernel(kernel.body)
             else:
                 for stmt in stmts:
                     inner.statement(stmt)
@@ -276,12 +286,13 @@ class EntryFunction:
         """Hands out the iterations of a loop around kernels. Each of them is a call of a part, which has an arena for
         what is its thread's own, and no pool."""
         f, uses = self.function, self.uses(loop)
-        own = [self.buffers[n] for n in uses.buffers if n in self.buffers and self.buffers[n].role == "own"]
-        extent = f.total(f.index(loop.extent))
+        own = own_bytes(self.buffers[n] for n in uses.buffers if n in self.buffers)
+        assert isinstance(loop.extent, Const)
+        count = int(loop.extent.value)
         f.env[loop.index] = LaneIndex(i64(0))
 
         def write(inner: Outer) -> None:
-            inner.env[loop.index] = LaneIndex(inner.b.params[len(_PARAMS)], 0, 0, largest(loop.extent))
+            inner.env[loop.index] = LaneIndex(inner.b.params[len(_PARAMS)], 0, 0, count - 1)
             inner.repeated = True
             inner.block(loop.body)
 
@@ -291,15 +302,15 @@ class EntryFunction:
         def call(g: Function, words: Sequence[Value], memory: Value, i: Value) -> None:
             g.b.call(name, [words[0], memory, Value("null", PTR), i, *words[1:]])
 
-        nbytes = max((int(b.offset or 0) + size_in_bytes(b) for b in own), default=0)
-        f.on_threads([f.b.params[0], *arguments], extent, loop.grain, nbytes, call)
+        f.on_threads([f.b.params[0], *arguments], i64(count), loop.grain, own, call)
         f.forget_stores(loop.body)
 
     def _outlined(self, uses: Operands, apart: bool, write: Callable[[Outer], None]) -> tuple[str, list[Value]]:
         """Writes a part of the function as one of its own, with `uses`; its name, and what it takes beside _PARAMS:
         values, and the addresses of what it does not find in the arena, as that is another one if it runs `apart`."""
         f = self.function
-        given = [n for n in uses.buffers if n not in self.buffers or self.buffers[n].role == "window"
+        given = [n for n in dict.fromkeys([*uses.buffers, *map(self.root, uses.buffers)])
+                 if n not in self.buffers or self.buffers[n].role == "window"
                  or (apart and self.buffers[self.root(n)].role == "temp")]
         values = [v for name, _ in uses.values for v in parts(f.plain(f.env[name]))]
         arguments = [*values, *(f.places[n].pointer for n in given)]
@@ -388,12 +399,12 @@ class EntryFunction:
         f = self.function
         if kernel.inline:
             with f.inlined(kernel.body):
-                f.block(kernel.body)
+                f.kernel(kernel.body)
         elif large:
             self.part([kernel], kernel)
         else:
             with f.scope():
-                f.block(kernel.body)
+                f.kernel(kernel.body)
 
     def _function(self, kernel: Kernel, uses: Operands, roots: dict[str, int], sharing: tuple[bool, ...]
                   ) -> tuple[TextModule, str, bool, tuple[int, ...]]:

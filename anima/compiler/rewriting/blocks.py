@@ -23,19 +23,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima.compiler.rewriting.inline import has_programs, map_programs
+from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.control.scan import scan_p
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.sharding_rules import ShardingRule, dims
 from anima.core.stage import literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, under
+from anima.ops import elementwise
 from anima.ops.broadcast import broadcast_in_dim_p, broadcasted_iota, iota, iota_p, reduce_sum_p
 from anima.ops.contract import dot_general_p
 from anima.ops.elementwise import add, convert_element_type, div, mul, rem
 from anima.ops.family import Elementwise
 from anima.ops.index import dynamic_slice
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p, reduce_prod_p
-from anima.ops.shape import reshape, transpose, transpose_p
+from anima.ops.shape import concatenate, reshape, slice_in_dim, transpose, transpose_p
 
 LEAST = 1 << 24   # bytes of an array between products from which it is made by blocks
 BLOCK = 1 << 20   # bytes of a block, about: what a core has a cache of its own for
@@ -52,8 +54,17 @@ Cut = tuple["int | None", ...]  # for each dimension of an array, which of a reg
 
 def blocks(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Makes large arrays between products by blocks, in a program and those of its loops and branches."""
+    return _changed(dead_code(simplify(closed))) if _has_any(closed.jaxpr) else closed
+
+
+def _has_any(jaxpr: Jaxpr | ClosedJaxpr) -> bool:
+    """Whether there is a region to look at, in loops and branches, too."""
+    return any(_may_begin(e) or any(map(_has_any, subjaxprs(e.params))) for e in jaxpr.eqns)
+
+
+def _changed(closed: ClosedJaxpr) -> ClosedJaxpr:
     jaxpr = closed.jaxpr
-    eqns = [e.replace(params=map_programs(e.params, blocks)) if has_programs(e.params) else e for e in jaxpr.eqns]
+    eqns = [e.replace(params=map_programs(e.params, _changed)) if has_programs(e.params) else e for e in jaxpr.eqns]
     consts, constvars = [*closed.consts], [*jaxpr.constvars]
     changed = any(a is not b for a, b in zip(eqns, jaxpr.eqns, strict=True))
     for first in [e for e in eqns if _may_begin(e)]:
@@ -104,8 +115,8 @@ class _Region:
         """How much of each dimension a block has, if rows have so many bytes."""
         room, parts = max(BLOCK // row, ROWS), []
         for size in reversed(self.sizes):
-            parts.append(max(n for n in range(1, min(size, max(room, 1)) + 1) if size % n == 0))
-            room = room // size if parts[-1] == size else 1
+            parts.append(-(-size // max(1, size // room)))
+            room = max(1, room // size)
         return parts[::-1]
 
     def pays(self) -> bool:
@@ -115,7 +126,8 @@ class _Region:
 
     def take(self, eqn: Eqn, known: dict[Any, int], seed: dict[int, int] | None = None) -> bool:
         """Adds an equation, if its rule lets it be done by blocks. `seed`: which dimensions of its result these are."""
-        if not (isinstance(eqn.primitive, Elementwise) or eqn.primitive in _FOLLOWED) or eqn.effects or len(eqn.outvars) > 1:
+        if eqn.effects or len(eqn.outvars) > 1 or not (
+                isinstance(eqn.primitive, Elementwise) or eqn.primitive in _FOLLOWED):
             return False
         ins, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         rule = (ShardingRule([], [dims(*range(outs[0].ndim))]) if eqn.primitive is iota_p else
@@ -158,27 +170,35 @@ class _Region:
             more = {v for v in eqn.outvars if _bytes(v) >= self.large}
             large |= more
             last = max((n for n, e in enumerate(eqns) if n > last and more & {*_variables(e)}), default=last)
-        self._reach_back(eqns)
+        self._reach_back(eqns, results)
         left = {*(a for a in results if isinstance(a, Var)), *(a for e in self.outside(eqns) for a in _variables(e))}
         self.exports = [v for m in self.members for v in m.eqn.outvars if v in left]
         return len(self.members) > 2 and not large & {*self.exports} and sum(map(_bytes, self.exports)) <= self.large
 
-    def _reach_back(self, eqns: Sequence[Eqn]) -> None:
+    def _reach_back(self, eqns: Sequence[Eqn], results: Sequence[Atom]) -> None:
         """Adds what makes large operands of the region, such as masks, of smaller ones or element by element."""
-        places = {v: n for n, e in enumerate(eqns) for v in e.outvars}
+        wanted: dict[Atom, set[Cut]] = {}
+        inside: Counter[Atom] = Counter()  # how many members use it
         users = Counter(a for e in eqns for a in {*_variables(e)})
-        waiting = [*self.members]
-        while waiting:
-            member = waiting.pop()
+        users.update(a for a in results if isinstance(a, Var))
+
+        def note(member: _Member) -> None:
+            inside.update({*_variables(member.eqn)})
             for a, cut in zip(member.eqn.invars, member.operands, strict=True):
-                if a in self.cuts or a not in places or _bytes(a) < self.large or all(d is None for d in cut):
-                    continue
-                eqn = eqns[places[a]]
-                alone = isinstance(eqn.primitive, Elementwise) and users[a] == 1
-                if (alone or eqn.primitive in _MAKING) and self.take(
-                        eqn, {}, {k: d for k, d in enumerate(cut) if d is not None}):
-                    waiting.append(self.members[-1])
-        self.members.sort(key=lambda m: places[m.eqn.outvars[0]])
+                if a not in self.cuts:
+                    wanted.setdefault(a, set()).add(cut)
+
+        for member in self.members:
+            note(member)
+        for eqn in reversed(eqns):
+            for v in {*eqn.outvars} & wanted.keys():
+                seed = {k: d for k, d in enumerate(min(wanted[v])) if d is not None} if len(wanted[v]) == 1 else {}
+                alone = isinstance(eqn.primitive, Elementwise) and inside[v] == users[v]
+                if (seed and _bytes(v) >= self.large and (alone or eqn.primitive in _MAKING)
+                        and self.take(eqn, {}, seed)):
+                    note(self.members[-1])
+        order = {v: n for n, e in enumerate(eqns) for v in e.outvars}
+        self.members.sort(key=lambda m: order[m.eqn.outvars[0]])
 
     def outside(self, eqns: Sequence[Eqn]) -> Iterator[Eqn]:
         """The other equations."""
@@ -193,13 +213,14 @@ class _Region:
         return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, self._run, [v.aval for v in self.operands]))
 
     def _run(self, *operands: Any) -> list[Any]:
-        counts = [n // part for n, part in zip(self.sizes, self.parts, strict=True)]
+        counts = [-(-n // part) for n, part in zip(self.sizes, self.parts, strict=True)]
         steps = math.prod(counts)
 
         def step(*args: Any) -> list[Any]:
             places, rest = [], args[-1]
-            for count, part in zip(reversed(counts), reversed(self.parts), strict=True):
-                places.append(mul(rem(rest, np.int32(count)), np.int32(part)))
+            for count, part, size in zip(reversed(counts), reversed(self.parts), reversed(self.sizes), strict=True):
+                place = mul(rem(rest, np.int32(count)), np.int32(part))
+                places.append(elementwise.min(place, np.int32(size - part)) if size % part else place)
                 rest = div(rest, np.int32(count))
             return self._block(dict(zip(self.operands, args, strict=False)), places[::-1])
 
@@ -236,11 +257,20 @@ class _Region:
         return [env[v] for v in self.exports]
 
     def _whole(self, x: Any, export: Var, counts: Sequence[int]) -> Any:
-        """An array of the blocks of all steps."""
+        """An array of the blocks of all steps. Where they do not come out even, the last one has some rows that the one
+        before has, too."""
         cut, shape = self.cuts[export], export.aval.shape
         x = reshape(x, (*counts, *self._shape(export, cut)))
         order = [axis for k, d in enumerate(cut) for axis in (*([] if d is None else [d]), len(counts) + k)]
-        return reshape(transpose(x, order), shape)
+        x = reshape(transpose(x, order), [n if d is None else counts[d] * self.parts[d]
+                                          for n, d in zip(shape, cut, strict=True)])
+        for axis, d in enumerate(cut):
+            if d is not None and shape[axis] < x.shape[axis]:
+                last = x.shape[axis] - self.parts[d]
+                again = x.shape[axis] - shape[axis]
+                x = concatenate([slice_in_dim(x, 0, last, axis=axis), slice_in_dim(x, last + again, None, axis=axis)],
+                                axis)
+        return x
 
     def _shape(self, atom: Atom, cut: Cut) -> tuple[int, ...]:
         return tuple([n if d is None else self.parts[d] for n, d in zip(atom.aval.shape, cut, strict=True)])
@@ -264,7 +294,7 @@ def _regions(eqns: Sequence[Eqn], first: Eqn, results: Sequence[Atom]) -> Iterat
 
 def _with(eqns: Sequence[Eqn], region: _Region, program: ClosedJaxpr) -> list[Eqn]:
     """The equations with a region's program in its place: after what it needs, before what needs it."""
-    names: dict[Any, Atom] = dict(zip(program.jaxpr.invars, region.operands, strict=True))
+    names: dict[Any, Var] = dict(zip(program.jaxpr.invars, region.operands, strict=True))
     names.update(zip(program.jaxpr.outvars, region.exports, strict=True))
     made = [e.replace(invars=[a if isinstance(a, Literal) else names.get(a, a) for a in e.invars],
                       outvars=[names.get(v, v) for v in e.outvars]) for e in program.jaxpr.eqns]

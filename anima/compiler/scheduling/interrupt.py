@@ -16,7 +16,7 @@ of a loop around kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
@@ -34,8 +34,10 @@ from anima.compiler.ir.loops import (
     Program,
     Stmt,
     While,
+    blocks_of,
     map_blocks,
     statements,
+    with_blocks,
 )
 from anima.compiler.storage.buffers import ALIGNMENT
 from anima.util import replace
@@ -109,9 +111,7 @@ class _Looks:
         out: list[Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, While):
-                first, new = self._kernel(stmt.before), self._kernel(stmt.body)
-                count, look = self._counted((*first, *new))
-                out += count, replace(stmt, before=first, body=(*new, *look))
+                out += self._looking(stmt, self._kernel)
             else:
                 out.append(map_blocks(self._kernel, stmt))
         return tuple(out)
@@ -123,23 +123,22 @@ class _Looks:
             match stmt:
                 case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
                     out.append(replace(stmt, body=self._kernel(body)))
-                case For(body=body) if cost(stmt) >= _SHORT:
-                    new = self._thread(body)
-                    count, look = self._counted(new)
-                    out += count, replace(stmt, body=(*new, *look))
                 case While():
-                    first, new = self._thread(stmt.before), self._thread(stmt.body)
-                    count, look = self._counted((*first, *new))
-                    out += count, replace(stmt, before=first, body=(*new, *look))
+                    out += self._looking(stmt, self._thread)
+                case For() if cost(stmt) >= _SHORT:
+                    out += self._looking(stmt, self._thread)
                 case _:
                     out.append(map_blocks(self._thread, stmt))
         return tuple(out)
 
-    def _counted(self, body: Sequence[Stmt]) -> tuple[Stmt, tuple[Stmt, ...]]:
-        """What stands before a loop on a thread, and at the end of its body."""
+    def _looking(self, loop: For | While, inside: Callable[[Sequence[Stmt]], tuple[Stmt, ...]]) -> tuple[Stmt, Stmt]:
+        """A loop on a thread that looks, and what stands before it; `inside` rewrites its blocks."""
         self.inside += 1
         ticks = f"ticks{self.inside}"
-        return Mutable(ticks, "i64", Const(_FIRST, "i64")), _look(ticks, body, Call("look", (_STOP,)))
+        blocks = [inside(block) for block in blocks_of(loop)]
+        look = _look(ticks, [s for block in blocks for s in block], Call("look", (_STOP,)))
+        return (Mutable(ticks, "i64", Const(_FIRST, "i64")),
+                with_blocks(loop, [*blocks[:-1], (*blocks[-1], *look)]))
 
 
 def _on_threads(stmt: Stmt) -> bool:

@@ -37,7 +37,9 @@ from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import buffers_of, size_in_bytes, written_out
 from anima.util import replace
 
-OWN = 1 << 25  # bytes of a thread's own memory, at most
+OWN = 1 << 25         # bytes of a thread's own memory, at most
+LEAST = 4 * WORTH     # nanoseconds of such a loop, at least, as `costs` counts, which knows nothing of vectors yet
+SHARE = 4 * PIECE     # of a kernel or routine, that a thread would have to do
 _IN_ORDER = frozenset(("callback", "foreign", *TAPE_ROUTINES))  # what threads cannot do at the same time
 
 
@@ -50,8 +52,8 @@ def on_threads(loop: For, buffers: Mapping[str, Buffer], elsewhere: Set[str]) ->
     if any(isinstance(s, Call) and s.routine in _IN_ORDER for s in inside):
         return loop
     each = sum(map(cost, loop.body))
-    long = any(isinstance(s, (Kernel, Again, Call)) and cost(s) >= WORTH for s in inside)
-    if count < (ENOUGH if long else 2) or count * each < 4 * WORTH:
+    longest = max((cost(s) for s in inside if isinstance(s, (Kernel, Again, Call))), default=0.0)
+    if count < max(2, min(longest / SHARE, ENOUGH)) or count * each < LEAST:
         return loop
     if sum(size_in_bytes(buffers[n]) for n in _own(loop, buffers) - elsewhere) > OWN:
         return loop

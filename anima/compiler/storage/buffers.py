@@ -78,6 +78,11 @@ def size_in_bytes(b: Buffer) -> int:
     return b.size * BYTES.get(b.dtype, 1)
 
 
+def own_bytes(buffers: Iterable[Buffer]) -> int:
+    """Bytes of memory for those that are a thread's own."""
+    return max((b.offset + size_in_bytes(b) for b in buffers if b.role == "own" and b.offset is not None), default=0)
+
+
 # ---------------------------------------------------------------- lifetimes
 
 

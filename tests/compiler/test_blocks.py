@@ -1,0 +1,152 @@
+"""Large arrays between products are made and used up by blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.rewriting import blocks
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts as large is small, so that tests are."""
+    monkeypatch.setattr(blocks, "LEAST", 1 << 12)
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 11)
+    monkeypatch.setattr(blocks, "ROWS", 4)
+
+
+def data(*shape: int, dtype: Any = np.float32) -> Any:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+def check(fun: Callable[..., Any], *args: Any, by_blocks: bool = True, rtol: float = 2e-5) -> None:
+    """A function by blocks against the same one of whole arrays."""
+    made = anima.jit(lambda *xs: fun(*xs))
+    fused = made.lower(*args).fused
+    assert (" scan[" in fused) is by_blocks, fused
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "LEAST", 1 << 60)
+        whole = anima.jit(lambda *xs: fun(*xs))
+        assert " scan[" not in whole.lower(*args).fused
+        expected = anima.tree.leaves(whole(*args))
+    for got, want in zip(anima.tree.leaves(made(*args)), expected, strict=True):
+        np.testing.assert_allclose(np.asarray(got, np.complex128), np.asarray(want, np.complex128), rtol, rtol / 10)
+
+
+def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    return anima.nn.dot_product_attention(q, k, v, **options)
+
+
+def kernel(x: Any, y: Any) -> Any:
+    """Of all pairs of points."""
+    return jnp.exp(-0.5 * ((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T))
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 3, 8), (1, 96, 1, 4), (3, 37, 2, 5), (1, 128, 1, 1)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"local_window_size": (3, 2)}], ids=str)
+def test_attention(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    # 37 is a prime number: blocks of whole heads
+    check(lambda q, k, v: attention(q, k, v, **options), data(*shape), data(*shape), data(*shape))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_attention_of_other_types(dtype: str) -> None:
+    with anima.enable_x64():
+        q = jnp.asarray(data(2, 64, 4, 8), dtype)
+        check(lambda q: attention(q, q, q, is_causal=True), q, rtol=1e-12 if dtype == "float64" else 2e-2)
+
+
+def test_attention_with_bias_masks_and_fewer_heads() -> None:
+    q, k, bias, mask = data(2, 64, 4, 8), data(2, 48, 2, 8), data(1, 4, 64, 48), data(2, 1, 64, 48) > 0
+    check(lambda q, k, b, m: attention(q, k, k, bias=b, mask=m), q, k, bias, mask)
+    lengths = np.array([40, 64], np.int32), np.array([48, 11], np.int32)
+    check(lambda q, k, s, t: attention(q, k, k, query_seq_lengths=s, key_value_seq_lengths=t), q, k, *lengths)
+
+
+def test_masks_are_made_by_blocks() -> None:
+    """What is as large as the scores and computed of less is not in memory either."""
+    def fun(q: Any, k: Any) -> Any:
+        places = [lax.broadcasted_iota(np.int32, (128, 96), d) for d in (0, 1)]
+        near = jnp.exp(-jnp.abs(places[0] - places[1]) / 10.0)
+        scores = jnp.where(places[0] % 7 >= places[1] % 5, q @ k.T * near, -jnp.inf)
+        return anima.nn.softmax(scores) @ k
+
+    check(fun, data(128, 8), data(96, 8))
+    loops = anima.jit(fun).lower(data(128, 8), data(96, 8)).loops
+    assert "[12288]" not in loops, loops
+
+
+def test_pairs_of_points() -> None:
+    x, y, w = data(100, 3), data(64, 3), data(64)
+    check(lambda x, y, w: kernel(x, y) @ w, x, y, w)
+    check(lambda x, y, w: (kernel(x, y) @ w, kernel(x, y).sum(1), kernel(x, y).max(1)), x, y, w)
+    check(lambda x, y: anima.nn.logsumexp(-kernel(x, y), axis=1), x, y)
+    check(lambda x, y: jnp.sqrt((kernel(x, y) > 0.5).sum(1)), x, y)
+    with anima.enable_x64():
+        check(lambda x, y, w: kernel(x, y) @ w, x.astype("f8"), y.astype("f8"), w.astype("f8"), rtol=1e-12)
+
+
+def test_columns() -> None:
+    """Blocks of the other operand's rows, where the first one's are added up."""
+    x, y = data(64, 3), data(100, 3)
+    check(lambda x, y: kernel(x, y).sum(0), x, y)
+    check(lambda x, y: anima.nn.softmax(x @ y.T, axis=0).T @ x, x, y)
+
+
+def test_complex_numbers() -> None:
+    x, y = data(64, 3), data(100, 3)
+    check(lambda x, y: jnp.abs(jnp.exp(1j * (x @ y.T)).sum(1)), x, y)
+
+
+def test_several_regions_and_what_follows() -> None:
+    def fun(q: Any) -> Any:
+        for _ in range(3):
+            q = q + jnp.tanh(attention(q, q, q)) @ jnp.ones((8, 8), np.float32) / 8
+        return q.sum(-1), q
+
+    check(fun, data(2, 64, 2, 8), rtol=1e-4)
+
+
+def test_within_loops() -> None:
+    q = data(2, 64, 2, 8)
+    run = anima.jit(lambda q: lax.scan(lambda c, _: (attention(c, c, c, is_causal=True), c.sum()), q, None, length=3))
+    expected = q
+    for _ in range(3):
+        expected = attention(expected, expected, expected, is_causal=True)
+    np.testing.assert_allclose(run(q)[0], expected, 1e-4, 1e-5)
+
+
+def test_lanes_and_gradients() -> None:
+    q = data(3, 64, 2, 8)
+    check(anima.vmap(lambda q: attention(q, q, q)), q[None])
+    got, want = (transform(anima.grad(lambda q: (attention(q, q, q, is_causal=True) ** 2).sum()))(q)
+                 for transform in (anima.jit, lambda f: f))
+    np.testing.assert_allclose(got, want, 1e-3, 1e-4)
+
+
+def test_what_stays_whole() -> None:
+    x, y = data(100, 3), data(64, 3)
+    check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result
+    check(lambda x, y: jnp.cumsum(kernel(x, y), 0) @ y, x, y, by_blocks=False)      # rows need the rows before
+    check(lambda x, y: jnp.sort(kernel(x, y), 0) @ y, x, y, by_blocks=False)
+    check(lambda x, y: x @ y.T, x, y, by_blocks=False)                              # nothing uses it up
+    check(lambda x, y: (x @ y.T).sum(), x, y, by_blocks=False)                      # blocks would have to be added up
+    wide = data(100, 300), data(64, 300)
+    check(lambda x, y: anima.nn.softmax(x @ y.T) @ y, *wide, by_blocks=False)       # it is no larger than these
+
+
+def test_random_numbers_are_those_of_whole_arrays() -> None:
+    def fun(q: Any) -> Any:
+        kept = anima.random.bernoulli(anima.random.key(0), 0.5, (120, 80))
+        return jnp.where(kept, anima.nn.softmax(q @ q[:80].T), 0) @ q[:80]
+
+    check(fun, data(120, 4))
