@@ -15,8 +15,9 @@ from anima.nn.normalize import logsumexp, softmax
 _FAR_BELOW = -0.7 * float(np.finfo(np.float32).max)  # finite, so that a row that is all masked has no NaN
 
 
-_PART = 256  # queries of a part, at least, of those that do not see all keys
-_PARTS = 4   # of queries, at most: each is a program of its own
+_PART = 256    # queries of a part, at least, of those that do not see all keys
+_PARTS = 4     # of queries, at most: each is a program of its own ...
+_ALIKE = 16    # ... but where all of them see as many keys
 
 
 def _windows(local_window_size: Any, is_causal: bool) -> tuple[int | None, int | None]:
@@ -30,8 +31,10 @@ def _windows(local_window_size: Any, is_causal: bool) -> tuple[int | None, int |
 
 def _parts(queries: int, keys: int, left: int | None, right: int | None) -> list[tuple[slice, slice]]:
     """Queries in parts, each with the keys that any of them sees: every query sees one, or there is one part."""
-    count = min(_PARTS, queries // _PART) if (left or 0) >= 0 <= (right or 0) and queries <= keys else 1
-    ends = [queries * k // max(1, count) for k in range(max(1, count) + 1)]
+    if not (left or 0) >= 0 <= (right or 0) or queries > keys:
+        return [(slice(0, queries), slice(0, keys))]
+    count = max(1, min(_PARTS if left is None or right is None else _ALIKE, queries // _PART))
+    ends = [queries * k // count for k in range(count + 1)]
     return [(slice(a, b), slice(0 if left is None else max(0, a - left),
                                 keys if right is None else min(keys, b + right))) for a, b in pairwise(ends)]
 

@@ -51,6 +51,31 @@ def test_masks(number: int) -> None:
     np.testing.assert_allclose(out, reference(allowed), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [
+    {"is_causal": True}, {"local_window_size": 100}, {"local_window_size": (300, 0)},
+    {"local_window_size": (0, 40), "is_causal": True}, {"local_window_size": (30, -20)}], ids=str)
+@pytest.mark.parametrize(("queries", "keys"), [(1024, 1024), (1030, 1100), (1100, 1030), (511, 600)])
+def test_long_sequences_in_parts(options: dict[str, Any], queries: int, keys: int) -> None:
+    q, k, v = (RNG.normal(size=(1, n, 1, 4)).astype(np.float32) for n in (queries, keys, keys))
+    window = options.get("local_window_size", (queries + keys, queries + keys))
+    left, right = (window, window) if isinstance(window, int) else window
+    distance = np.arange(keys) - np.arange(queries)[:, None]
+    seen = (distance >= -left) & (distance <= (min(right, 0) if options.get("is_causal") else right))
+
+    def expected(q: Any, k: Any, v: Any) -> Any:
+        return nn.dot_product_attention(q, k, v, mask=seen[None, None], return_residual=True)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return nn.dot_product_attention(q, k, v, **options, return_residual=True)
+
+    for got, want in zip(attend(q, k, v), expected(q, k, v), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    gradients = [anima.jit(anima.grad(lambda *x, f=f: sum((y ** 2).sum() for y in f(*x)), (0, 1, 2)))(q, k, v)  # type: ignore[misc]
+                 for f in (attend, expected)]
+    for got, want in zip(*gradients, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
 def test_bias_scale_residual() -> None:
     out, residual = nn.dot_product_attention(Q, KEY, VALUE, BIAS, scale=0.5, return_residual=True)
     np.testing.assert_allclose(out, reference(np.ones((T, S), bool), BIAS, 0.5), rtol=2e-5, atol=1e-6)
