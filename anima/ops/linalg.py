@@ -402,6 +402,11 @@ class LuSolve(Primitive):
             raise ValueError(f"Incompatible types for arguments to lu_solve: {a}, {lu}, {permutation} and {b}.")
         return ShapedArray(b.shape, b.dtype)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        batch = avals[0].ndim - 2
+        matrix, columns = dims(*range(batch), None, None), dims(*range(batch), None, "free")
+        return ShardingRule([matrix, matrix, matrix[:-1], columns], [columns])
+
     def eval(self, a: np.ndarray, lu: np.ndarray, permutation: np.ndarray, b: np.ndarray, *, transpose_a: bool,
              conjugate_a: bool) -> np.ndarray:
         def solve(b: np.ndarray, lower: bool) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+import anima.scipy.linalg
 from anima import lax
 from anima.compiler.rewriting import blocks
 
@@ -22,6 +23,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "LEAST", 1 << 12)
     monkeypatch.setattr(blocks, "BLOCK", 1 << 11)
     monkeypatch.setattr(blocks, "ROWS", 4)
+    monkeypatch.setattr(blocks, "BATCH", 1 << 12)
+    monkeypatch.setattr(blocks, "MATRIX", 1 << 9)
 
 
 def data(*shape: int, dtype: Any = np.float32) -> Any:
@@ -35,6 +38,7 @@ def check(fun: Callable[..., Any], *args: Any, by_blocks: bool = True, rtol: flo
     assert (" scan[" in fused) is by_blocks, fused
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "LEAST", 1 << 60)
+        patch.setattr(blocks, "BATCH", 1 << 60)
         whole = anima.jit(lambda *xs: fun(*xs))
         assert " scan[" not in whole.lower(*args).fused
         expected = anima.tree.leaves(whole(*args))
@@ -133,6 +137,47 @@ def test_lanes_and_gradients() -> None:
     np.testing.assert_allclose(got, want, 1e-3, 1e-4)
 
 
+def likelihood(t: Any, y: Any) -> Any:
+    matrix = jnp.exp(-(t[:, None] - t) ** 2) + 0.1 * jnp.eye(len(t))
+    factor = jnp.linalg.cholesky(matrix)
+    solved = anima.scipy.linalg.solve_triangular(factor, y, lower=True)
+    return 0.5 * solved @ solved + jnp.log(jnp.diag(factor)).sum()
+
+
+def newton(x: Any) -> Any:
+    """Roots of matrices by products and inverses."""
+    a = x @ x.T + 4 * jnp.eye(len(x))
+    for _ in range(3):
+        x = 0.5 * (x + jnp.linalg.solve(x + 6 * jnp.eye(len(x)), a))
+    return jnp.trace(x), jnp.abs(x).max()
+
+
+def spectra(x: Any) -> Any:
+    values, vectors = jnp.linalg.eigh(x @ x.T)
+    q, r = jnp.linalg.qr(jnp.sort(x, 0))
+    return values + jnp.diag(r), (vectors * vectors).sum(0), jnp.linalg.det(x @ q.T), jnp.cumsum(x @ x, 1)[:, -1]
+
+
+@pytest.mark.parametrize(("one", "shapes"), [
+    (likelihood, ((16,), (16,))), (anima.grad(likelihood, (0, 1)), ((16,), (16,))), (newton, ((16, 16),)),
+    (lambda x: anima.grad(lambda x: newton(x)[0])(x).sum(0), ((16, 16),)), (spectra, ((17, 17),))],
+    ids=["likelihood", "its gradient", "newton", "its gradient", "spectra"])
+def test_batches_of_matrices(one: Callable[..., Any], shapes: Any) -> None:
+    batches = [data(40, *shape) for shape in shapes]
+    check(anima.vmap(one), *batches, rtol=1e-3)
+    check(anima.vmap(anima.vmap(one)), *(x.reshape(8, 5, *x.shape[1:]) for x in batches), rtol=1e-3)
+
+
+def test_gradients_of_attention() -> None:
+    """Scores and their derivatives are in no memory either, head by head."""
+    q = data(5, 64, 4, 8)
+    gradient = anima.grad(lambda q, k, v: (attention(q, k, v) ** 2).sum(), (0, 1, 2))
+    check(gradient, q, q * 2, q + 1, rtol=1e-3)
+    assert anima.jit(gradient).lower(q, q, q).compile().memory_analysis().temp_size_in_bytes < 20 * 64 * 64 * 4
+    layer = anima.grad(lambda w, q: (attention(q @ w, q, q).sum() ** 2), (0, 1))
+    check(layer, data(8, 8), q, rtol=1e-3)
+
+
 def test_what_stays_whole() -> None:
     x, y = data(100, 3), data(64, 3)
     check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result
@@ -140,6 +185,8 @@ def test_what_stays_whole() -> None:
     check(lambda x, y: jnp.sort(kernel(x, y), 0) @ y, x, y, by_blocks=False)
     check(lambda x, y: x @ y.T, x, y, by_blocks=False)                              # nothing uses it up
     check(lambda x, y: (x @ y.T).sum(), x, y, by_blocks=False)                      # blocks would have to be added up
+    batch = data(40, 16, 16)
+    check(lambda x: (x @ x, anima.numpy.tanh(x @ x)), batch, by_blocks=False)       # as large results
     wide = data(100, 300), data(64, 300)
     check(lambda x, y: anima.nn.softmax(x @ y.T) @ y, *wide, by_blocks=False)       # it is no larger than these
 

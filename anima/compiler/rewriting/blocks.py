@@ -29,23 +29,24 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjax
 from anima.core.sharding_rules import ShardingRule, dims
 from anima.core.stage import literal_array, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import EVAL, under
+from anima.core.trace import EVAL, aval_of, under
 from anima.ops import elementwise
-from anima.ops.broadcast import broadcast_in_dim_p, broadcasted_iota, iota, iota_p, reduce_sum_p
+from anima.ops.broadcast import broadcast_in_dim_p, broadcasted_iota, iota, iota_p
 from anima.ops.contract import dot_general_p
 from anima.ops.elementwise import add, convert_element_type, div, mul, rem
-from anima.ops.family import Elementwise
 from anima.ops.index import dynamic_slice
-from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p, reduce_prod_p
-from anima.ops.shape import concatenate, reshape, slice_in_dim, transpose, transpose_p
+from anima.ops.linalg import Factorization, LuSolve, TriangularSolve
+from anima.ops.shape import concatenate, reshape, slice_in_dim, transpose
 
 LEAST = 1 << 24   # bytes of an array between products from which it is made by blocks
 BLOCK = 1 << 20   # bytes of a block, about: what a core has a cache of its own for
 ROWS = 32         # of a block, at least: products of fewer take longer
 BLOCKS = 4        # of an array, at least
+BATCH = 1 << 21   # bytes of a batch of matrices that is cut into these ...
+MATRIX = 1 << 13  # ... which have as many bytes, at least
+BATCHES = 16      # matrices, at least
 CONTRACTED = 256  # by the first product, at most: if it is more, arithmetic takes longer than memory does
-_FOLLOWED = frozenset((reduce_sum_p, reduce_max_p, reduce_min_p, reduce_prod_p, reduce_and_p, reduce_or_p, transpose_p,
-                       broadcast_in_dim_p, iota_p, dot_general_p))
+_OF_MATRICES = Factorization, TriangularSolve, LuSolve
 
 _MAKING = frozenset((broadcast_in_dim_p, iota_p))  # what makes arrays of less
 
@@ -67,22 +68,42 @@ def _changed(closed: ClosedJaxpr) -> ClosedJaxpr:
     eqns = [e.replace(params=map_programs(e.params, _changed)) if has_programs(e.params) else e for e in jaxpr.eqns]
     consts, constvars = [*closed.consts], [*jaxpr.constvars]
     changed = any(a is not b for a, b in zip(eqns, jaxpr.eqns, strict=True))
-    for first in [e for e in eqns if _may_begin(e)]:
-        for region in _regions(eqns, first, jaxpr.outvars):
+    firsts = [e for e in eqns if _may_begin(e)]
+    known = _Equations(eqns, jaxpr.outvars)
+    for first in firsts:
+        region = known.region(first)
+        if region is not None:
             program = region.program()
             eqns = _with(eqns, region, program)
+            known = _Equations(eqns, jaxpr.outvars)
             consts, constvars, changed = [*consts, *program.consts], [*constvars, *program.jaxpr.constvars], True
-            break
     return ClosedJaxpr(jaxpr.replace(constvars=constvars, eqns=eqns), consts) if changed else closed
 
 
 def _may_begin(eqn: Eqn) -> bool:
-    """Whether an equation is a product that makes a large array of small ones."""
-    if eqn.primitive is not dot_general_p or _bytes(eqn.outvars[0]) < LEAST:
-        return False
-    x, y = (a.aval for a in eqn.invars)
-    contracted = math.prod(x.shape[a] for a in eqn.params["dimension_numbers"][0][0])
-    return contracted <= CONTRACTED and 4 * max(x.size, y.size) <= eqn.outvars[0].aval.size
+    """Whether an equation can be the first of a region."""
+    return next(_choices(eqn), None) is not None
+
+
+def _choices(eqn: Eqn) -> Iterator[_Choice]:
+    """How an equation's result may be cut: the rows, or the columns, of products that make large arrays of small ones,
+    and batches of large matrices."""
+    primitive, size = eqn.primitive, _bytes(eqn.outvars[0]) if eqn.outvars else 0
+    if size < min(LEAST, BATCH) or not (primitive is dot_general_p or isinstance(primitive, _OF_MATRICES)):
+        return
+    shape = eqn.outvars[0].aval.shape
+    batches: Sequence[int] = range(len(shape) - 2)
+    if primitive is dot_general_p:
+        (_, contracted), (batch, _) = eqn.params["dimension_numbers"]
+        x, y = (a.aval for a in eqn.invars)
+        ends = [0, len(batch), x.ndim - len(contracted), x.ndim + y.ndim - 2 * len(contracted) - len(batch)]
+        batches, rows, columns = (range(*ends_of) for ends_of in pairwise(ends))
+        few = math.prod(x.shape[a] for a in contracted) <= CONTRACTED
+        if few and size >= LEAST and 4 * max(x.size, y.size) <= math.prod(shape):
+            for dimensions in ((*batches, *rows), (*batches, *columns)):
+                yield _Choice(dimensions, ROWS, BLOCK, BLOCKS)
+    if size >= max(BATCH, MATRIX * math.prod([shape[d] for d in batches])):
+        yield _Choice((*batches,), 1, MATRIX, BATCHES)
 
 
 def _bytes(atom: Atom) -> int:
@@ -97,11 +118,45 @@ class _Member(NamedTuple):
     results: list[Cut]
 
 
-class _Region:
-    """Equations from a product on, each of which can be done by blocks along some dimensions of its result."""
+class _Equations:
+    """The equations of a program: what each reads, where each variable is made and used last, and by how many."""
 
-    def __init__(self, first: Eqn, dimensions: Sequence[int]) -> None:
-        shape = first.outvars[0].aval.shape
+    def __init__(self, eqns: Sequence[Eqn], results: Sequence[Atom]) -> None:
+        self.eqns = eqns
+        self.reads = [{*_variables(e)} for e in eqns]
+        self.places = {v: n for n, e in enumerate(eqns) for v in e.outvars}
+        self.users = Counter(v for reads in self.reads for v in reads)
+        self.last = dict.fromkeys(self.places, -1) | {v: n for n, reads in enumerate(self.reads) for v in reads}
+        for result in results:
+            if isinstance(result, Var):
+                self.users[result] += 1
+                self.last[result] = len(eqns)
+
+    def region(self, first: Eqn) -> _Region | None:
+        """The one that begins with an equation, if there is one."""
+        for choice in _choices(first) if first.outvars and first.outvars[0] in self.places else ():
+            region = _Region(first, choice)
+            if region.members and region.pays() and region.grow(self):
+                return region
+        return None
+
+
+class _Choice(NamedTuple):
+    """Dimensions of a result to cut, how many of these rows a block has at least, bytes of it, about, and how many
+    blocks there must be."""
+
+    dimensions: tuple[int, ...]
+    rows: int
+    block: int
+    blocks: int
+
+
+class _Region:
+    """Equations from one on, each of which can be done by blocks along some dimensions of its result."""
+
+    def __init__(self, first: Eqn, choice: _Choice) -> None:
+        shape, dimensions = first.outvars[0].aval.shape, choice.dimensions
+        self.choice = choice
         self.sizes = [shape[d] for d in dimensions]
         self.large = _bytes(first.outvars[0]) // 4  # bytes from which an array must not leave the region
         self.cuts: dict[Var, Cut] = {}
@@ -113,7 +168,7 @@ class _Region:
 
     def _parts(self, row: int) -> list[int]:
         """How much of each dimension a block has, if rows have so many bytes."""
-        room, parts = max(BLOCK // row, ROWS), []
+        room, parts = max(self.choice.block // row, self.choice.rows), []
         for size in reversed(self.sizes):
             parts.append(-(-size // max(1, size // room)))
             room = max(1, room // size)
@@ -122,24 +177,25 @@ class _Region:
     def pays(self) -> bool:
         """Whether blocks have enough rows, and there are enough of them."""
         rows = math.prod(self.parts)
-        return rows >= ROWS and math.prod(self.sizes) >= BLOCKS * rows
+        return rows >= self.choice.rows and math.prod(self.sizes) >= self.choice.blocks * rows
 
-    def take(self, eqn: Eqn, known: dict[Any, int], seed: dict[int, int] | None = None) -> bool:
-        """Adds an equation, if its rule lets it be done by blocks. `seed`: which dimensions of its result these are."""
-        if eqn.effects or len(eqn.outvars) > 1 or not (
-                isinstance(eqn.primitive, Elementwise) or eqn.primitive in _FOLLOWED):
+    def take(self, eqn: Eqn, known: dict[Any, int], seed: dict[int, int] | None = None, number: int = 0) -> bool:
+        """Adds an equation, if its rule lets it be done by blocks. `seed`: which dimensions of one of its results these
+        are."""
+        if eqn.effects or not all(isinstance(a.aval.dtype, np.dtype) for a in (*eqn.invars, *eqn.outvars)):
             return False
         ins, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         rule = (ShardingRule([], [dims(*range(outs[0].ndim))]) if eqn.primitive is iota_p else
                 eqn.primitive.sharding_rule(ins, outs, **eqn.params))
         if rule is None:
             return False
-        places = [(rule.results[0], dict(seed))] if seed is not None else [
+        places = [(rule.results[number], dict(seed))] if seed is not None else [
             (labels, {k: d for k, d in enumerate(self.cuts[a]) if d is not None})
             for a, labels in zip(eqn.invars, rule.operands, strict=True) if isinstance(a, Var) and a in self.cuts]
         for labels, cut in places:
             for k, d in cut.items():
-                if len(labels[k]) != 1 or known.setdefault(labels[k][0], d) != d:
+                if (len(labels[k]) != 1 or getattr(labels[k][0], "size", self.sizes[d]) != self.sizes[d]
+                        or known.setdefault(labels[k][0], d) != d):
                     return False
         if set(known) & (rule.whole | rule.exchanged | rule.resized) or len(set(known.values())) < len(known):
             return False
@@ -151,36 +207,34 @@ class _Region:
         self.cuts.update(zip(eqn.outvars, results, strict=True))
         return True
 
-    def grow(self, eqns: Sequence[Eqn], results: Sequence[Atom]) -> bool:
+    def grow(self, known: _Equations) -> bool:
         """Adds the equations after the first one, as far as large arrays are needed; False if that cannot be."""
         large = set(self.members[0].eqn.outvars)
-        last = max((n for n, e in enumerate(eqns) if large & {*_variables(e)}), default=-1)
-        number = 0
-        while number <= last:
-            eqn = eqns[number]
+        number = known.places[self.members[0].eqn.outvars[0]] + 1
+        last = max(known.last[v] for v in large)
+        while number <= min(last, len(known.eqns) - 1):
+            eqn, ins = known.eqns[number], known.reads[number]
             number += 1
-            ins = {*_variables(eqn)}
-            if not ins & (self.cuts.keys() | self.late):
+            if not any(v in self.cuts or v in self.late for v in ins):
                 continue
-            if ins & self.late or not self.take(eqn, {}):
+            if any(v in self.late for v in ins) or not self.take(eqn, {}):
                 if ins & large:
                     return False
                 self.late.update(eqn.outvars)
                 continue
             more = {v for v in eqn.outvars if _bytes(v) >= self.large}
             large |= more
-            last = max((n for n, e in enumerate(eqns) if n > last and more & {*_variables(e)}), default=last)
-        self._reach_back(eqns, results)
-        left = {*(a for a in results if isinstance(a, Var)), *(a for e in self.outside(eqns) for a in _variables(e))}
-        self.exports = [v for m in self.members for v in m.eqn.outvars if v in left]
-        return len(self.members) > 2 and not large & {*self.exports} and sum(map(_bytes, self.exports)) <= self.large
+            last = max([last, *(known.last[v] for v in more)])
+        self._reach_back(known)
+        inside = Counter(v for m in self.members for v in {*_variables(m.eqn)})
+        self.exports = [v for m in self.members for v in m.eqn.outvars if inside[v] < known.users[v]]
+        given = sum(map(_bytes, self.exports))
+        return len(self.members) > 2 and not large & {*self.exports} and given <= 2 * self.large
 
-    def _reach_back(self, eqns: Sequence[Eqn], results: Sequence[Atom]) -> None:
-        """Adds what makes large operands of the region, such as masks, of smaller ones or element by element."""
+    def _reach_back(self, known: _Equations) -> None:
+        """Adds what makes large operands of the region, such as masks, of smaller ones or for the region alone."""
         wanted: dict[Atom, set[Cut]] = {}
         inside: Counter[Atom] = Counter()  # how many members use it
-        users = Counter(a for e in eqns for a in {*_variables(e)})
-        users.update(a for a in results if isinstance(a, Var))
 
         def note(member: _Member) -> None:
             inside.update({*_variables(member.eqn)})
@@ -190,20 +244,16 @@ class _Region:
 
         for member in self.members:
             note(member)
-        for eqn in reversed(eqns):
-            for v in {*eqn.outvars} & wanted.keys():
-                seed = {k: d for k, d in enumerate(min(wanted[v])) if d is not None} if len(wanted[v]) == 1 else {}
-                alone = isinstance(eqn.primitive, Elementwise) and inside[v] == users[v]
+        for eqn in reversed(known.eqns):
+            for number, v in enumerate(eqn.outvars):
+                cuts = wanted.get(v, set())
+                seed = {k: d for k, d in enumerate(min(cuts)) if d is not None} if len(cuts) == 1 else {}
+                alone = all(inside[one] == known.users[one] for one in eqn.outvars)
                 if (seed and _bytes(v) >= self.large and (alone or eqn.primitive in _MAKING)
-                        and self.take(eqn, {}, seed)):
+                        and self.take(eqn, {}, seed, number)):
                     note(self.members[-1])
-        order = {v: n for n, e in enumerate(eqns) for v in e.outvars}
-        self.members.sort(key=lambda m: order[m.eqn.outvars[0]])
-
-    def outside(self, eqns: Sequence[Eqn]) -> Iterator[Eqn]:
-        """The other equations."""
-        inside = {id(m.eqn) for m in self.members}
-        return (e for e in eqns if id(e) not in inside)
+                    break
+        self.members.sort(key=lambda m: known.places[m.eqn.outvars[0]])
 
     def program(self) -> ClosedJaxpr:
         """The region as a program: its arguments are `operands`, its results `exports`."""
@@ -251,9 +301,9 @@ class _Region:
                 count = broadcasted_iota(np.int32, shape, params["dimension"])
                 env[out] = convert_element_type(count if d is None else add(count, places[d]), out.aval.dtype)
                 continue
-            if eqn.primitive is broadcast_in_dim_p:
-                params = params | {"shape": self._shape(out, made[0])}
-            env[out] = eqn.primitive.bind(*parts, **params)
+            types = [v.aval.update(shape=self._shape(v, cut)) for v, cut in zip(eqn.outvars, made, strict=True)]
+            outs = eqn.primitive.bind(*parts, **eqn.primitive.on_parts(params, [aval_of(x) for x in parts], types))
+            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
         return [env[v] for v in self.exports]
 
     def _whole(self, x: Any, export: Var, counts: Sequence[int]) -> Any:
@@ -280,18 +330,6 @@ def _variables(eqn: Eqn) -> Iterator[Var]:
     return (a for a in eqn.invars if isinstance(a, Var))
 
 
-def _regions(eqns: Sequence[Eqn], first: Eqn, results: Sequence[Atom]) -> Iterator[_Region]:
-    """Those that begin with a product: by its batches and the rows of its first operand, or of its second one."""
-    (_, contracted), (batch, _) = first.params["dimension_numbers"]
-    x, y = (a.aval for a in first.invars)
-    ends = [0, len(batch), x.ndim - len(contracted), x.ndim + y.ndim - 2 * len(contracted) - len(batch)]
-    batches, rows, columns = (range(*ends_of) for ends_of in pairwise(ends))
-    for dimensions in ((*batches, *rows), (*batches, *columns)):
-        region = _Region(first, dimensions)
-        if region.members and region.pays() and region.grow(eqns, results):
-            yield region
-
-
 def _with(eqns: Sequence[Eqn], region: _Region, program: ClosedJaxpr) -> list[Eqn]:
     """The equations with a region's program in its place: after what it needs, before what needs it."""
     names: dict[Any, Var] = dict(zip(program.jaxpr.invars, region.operands, strict=True))
@@ -301,7 +339,10 @@ def _with(eqns: Sequence[Eqn], region: _Region, program: ClosedJaxpr) -> list[Eq
     before: list[Eqn] = []
     after: list[Eqn] = []
     known: Collection[Var] = {*region.exports}
-    for eqn in region.outside(eqns):
+    inside = {id(m.eqn) for m in region.members}
+    for eqn in eqns:
+        if id(eqn) in inside:
+            continue
         if any(a in known for a in _variables(eqn)):
             known = {*known, *eqn.outvars}
             after.append(eqn)

@@ -32,7 +32,7 @@ from anima.compiler.ir.loops import (
     with_blocks,
 )
 from anima.compiler.ir.routines import TAPE_ROUTINES
-from anima.compiler.scheduling.parallelize import ENOUGH, PIECE, WORTH
+from anima.compiler.scheduling.parallelize import PIECE, WORTH
 from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import buffers_of, size_in_bytes, written_out
 from anima.util import replace
@@ -40,6 +40,7 @@ from anima.util import replace
 OWN = 1 << 25         # bytes of a thread's own memory, at most
 LEAST = 4 * WORTH     # nanoseconds of such a loop, at least, as `costs` counts, which knows nothing of vectors yet
 SHARE = 4 * PIECE     # of a kernel or routine, that a thread would have to do
+ENOUGH = 16           # iterations that are enough, however long their kernels are
 _IN_ORDER = frozenset(("callback", "foreign", *TAPE_ROUTINES))  # what threads cannot do at the same time
 
 
