@@ -1,13 +1,13 @@
-"""Large arrays between products of matrices, made and used up by blocks of rows.
+"""Large arrays between products of matrices, made and used up by blocks of rows, or matrix by matrix.
 
     s = dot_general q k                               for each block of rows of q and o:
     p = exp s;  t = reduce_sum[axes=(1,)] p    ->         s = dot_general q k;  p = exp s;  t = reduce_sum[axes=(1,)] p
     o = dot_general (div p t) v                           o = dot_general (div p t) v
 
 Scores of attention, kernels and distances of all pairs of points are much larger than what they are made of, and than
-what becomes of them. Whole, they go through memory once for each equation; a block stays in a cache. Which dimensions
-of operands and results go together the operations' `sharding_rule` says. The method is that of Rabe and Staats,
-"Self-attention does not need O(n^2) memory" (2021).
+what becomes of them. Whole, they go through memory once for each equation; a block stays in a cache. So do the matrices
+of a batch, each by itself. Which dimensions go together, `sharding_rule` of the operations says. Method: Rabe
+and Staats, "Self-attention does not need O(n^2) memory" (2021).
 
 After this pass no array of `LEAST` bytes lies between a product that makes it of small ones and reductions of its rows.
 """
