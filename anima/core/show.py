@@ -272,7 +272,7 @@ def literal_text(value: Any) -> str:
     """A constant scalar: a Python number, exactly the value of its type."""
     array = np.asarray(value)
     # ml_dtypes' small floats have no Python number of their own
-    return str(float(array) if array.dtype.kind == "V" else array.item())
+    return str(float(array) if array.dtype.kind == "V" and array.dtype != dtypes.float0 else array.item())
 
 
 _COLORED = re.compile(r"(?<![\w.=])(?P<word>lambda|let|in)(?=\s|$)|(?P<type>:(?:Ref\{)?[\w<>]+\[[^]]*\]\}?)", re.M)

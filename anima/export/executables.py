@@ -27,6 +27,7 @@ from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.export.reading import Programs
 from anima.export.writing import Tables
 from anima.runtime.executable import Executable
+from anima.runtime.programs import Float0Executable
 from anima.runtime.saving import read_code, read_target, write_code, write_naturals, write_target
 from anima.version import __version__
 
@@ -129,6 +130,8 @@ def serialize(compiled: Any) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
     if not isinstance(compiled, Compiled):
         raise TypeError(f"serialize takes what jit(f).lower(...).compile() gives, got {type(compiled).__name__}.")
     executable, traced = compiled.executable, compiled.traced
+    if isinstance(executable, Float0Executable):
+        executable = executable.executable
     if not isinstance(executable, Executable):
         raise NotImplementedError(f"{traced.fun_name} records the steps of loops for their derivatives: compiled "
                                   "programs that do cannot be serialized. Use anima.export.")
@@ -209,7 +212,7 @@ def deserialize_and_load(serialized: bytes, in_tree: tree.PyTreeDef, out_tree: t
             raise ValueError(f"{what} has {treedef.num_leaves} leaves, but the program {len(avals)}: {treedef}")
     donated = reader.many(reader.natural)
     callbacks = [_read_callback(reader, tables) for _ in range(reader.count())]
-    executable = LoadedExecutable(*read_code(reader, target, callbacks))
+    executable = Float0Executable.around(LoadedExecutable(*read_code(reader, target, callbacks)), ins, outs)
     reader.end()
     return Loaded(executable, in_tree, out_tree, ins, outs, donated)
 

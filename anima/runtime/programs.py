@@ -14,8 +14,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from anima.compiler.machine import native, store
 from anima.config import config, profiling
+from anima.core import dtypes
+from anima.core.avals import ShapedArray
 from anima.core.digest import LARGEST, digest
 from anima.core.format import Reader, Writer
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, subjaxprs
@@ -53,9 +57,40 @@ class StoredExecutable(Executable):
         return self.compiled.cost_analysis()
 
 
+class Float0Executable:
+    """An executable of a program that takes or gives arrays of float0, for which compiled code has bools."""
+
+    def __init__(self, executable: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> None:
+        self.executable = executable
+        self.given, self.results = ([(k, a.shape) for k, a in enumerate(avals) if a.dtype == dtypes.float0]
+                                    for avals in (in_avals, out_avals))
+
+    @classmethod
+    def around(cls, executable: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]) -> Any:
+        """The executable of a program of these types: itself, if there is no float0 among them."""
+        made = cls(executable, in_avals, out_avals)
+        return made if made.given or made.results else executable
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.executable, name)
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values = list(inputs)
+        for k, shape in self.given:
+            values[k] = np.zeros(shape, np.bool_)
+        outs = self.executable(values)
+        for k, shape in self.results:
+            outs[k] = np.zeros(shape, dtypes.float0)
+        return outs
+
+
 @weak_cache
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
     """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
+    return Float0Executable.around(_executable_of(closed, name, donated), closed.in_avals, closed.out_avals)
+
+
+def _executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> Any:
     key = _key(closed, name, donated)
     if key is not None and (content := store.read(key)) is not None:
         try:

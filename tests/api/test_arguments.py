@@ -141,3 +141,45 @@ def test_recursion_without_end_is_an_error() -> None:
     with pytest.raises(RecursionError):
         forever(1.0)
     assert sys.getrecursionlimit() == limit and anima.jit(lambda x: x + 1)(1.0) == 2.0
+
+
+def _tangents(x: Any, t: Any) -> Any:
+    return anima.jvp(lambda x: (x * 2, jnp.arange(3)), (x,), (t,))[1]
+
+
+def _pulled(x: Any) -> Any:
+    return anima.vjp(lambda x, i: x * 2.0, x, jnp.arange(3))[1](x)
+
+
+NOTHING = np.zeros((3, 2), anima.float0)
+
+
+@pytest.mark.parametrize("fun, args", [
+    (lambda z: z, (NOTHING,)), (lambda z, x: (z[0], x + 1), (NOTHING, jnp.ones(2))),
+    (lambda z, x: x + 1, (NOTHING, jnp.ones(2))), (lambda x: (x, NOTHING), (jnp.ones(2),)),
+    (lambda x: NOTHING[0, 0], (1.0,)), (_tangents, (1.0, 1.0)), (_pulled, (1.0,)),
+    (anima.grad(lambda i: i * 2.0, allow_int=True), (3,)), (anima.vmap(_tangents), (jnp.ones(2), jnp.ones(2))),
+    (anima.jit(lambda x: anima.jit(lambda x: (x, NOTHING))(x)), (1.0,)),
+    (anima.vmap(anima.jit(_pulled)), (jnp.ones(2),)),
+    (lambda p, x: lax.cond(p, lambda x: _tangents(x, x), lambda x: _tangents(x + 1, x), x), (True, 1.0)),
+    (lambda z: lax.scan(lambda c, z: (c + 1, (z, c)), 0, z), (NOTHING,)),
+    (lambda z: lax.scan(lambda c, i: (c, i), z, jnp.arange(3)), (NOTHING,)),
+    (anima.vmap(lambda n, z: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1]), (0, z))),
+     (jnp.arange(3), NOTHING)),
+    (lambda x: anima.jvp(lambda x: anima.jit(lambda x, z: (x * 2, z))(x, NOTHING), (x,), (x,)), (1.0,))])
+def test_float0_goes_into_compiled_code_and_out(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    want = fun(*args)
+    compiled = anima.jit(fun)
+    for got in (compiled(*args), compiled(*args), compiled.lower(*args).compile()(*args)):
+        for a, b in zip(anima.tree.leaves(got), anima.tree.leaves(want), strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            assert a.dtype == anima.float0 or (a == b).all()
+    shapes = [(s.shape, s.dtype) for s in anima.tree.leaves(anima.eval_shape(compiled, *args))]
+    assert shapes == [(b.shape, b.dtype) for b in anima.tree.leaves(want)]
+
+
+def test_float0_is_donated_beside_bools() -> None:
+    nothing, flags = anima.jit(lambda z: z)(NOTHING), jnp.ones((3, 2), bool)
+    got, inverted = anima.jit(lambda z, b: (z, ~b), donate_argnums=(0, 1))(nothing, flags)
+    assert got.dtype == anima.float0 and not inverted.any() and flags.is_deleted()
+    assert "float0" in str(anima.make_jaxpr(lambda z: z)(NOTHING))

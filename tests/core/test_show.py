@@ -249,7 +249,8 @@ def test_pretty_print() -> None:
 @pytest.mark.parametrize("value, text", [
     (np.float32(0.1), "0.10000000149011612"), (np.float64(0.1), "0.1"), (np.int8(-3), "-3"), (np.bool_(True), "True"),
     (np.complex64(1j), "1j"), (np.float32("nan"), "nan"), (np.float32("-inf"), "-inf"),
-    (np.float16(0.1), "0.0999755859375"), (ml_dtypes.bfloat16(1.5), "1.5"), (ml_dtypes.float8_e5m2(2), "2.0")])
+    (np.float16(0.1), "0.0999755859375"), (ml_dtypes.bfloat16(1.5), "1.5"), (ml_dtypes.float8_e5m2(2), "2.0"),
+    (np.zeros((), anima.float0), "(b'',)")])
 def test_literals(value: Any, text: str) -> None:
     assert literal_text(value) == text
 

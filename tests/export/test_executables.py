@@ -97,6 +97,12 @@ def test_equal_parts_products_and_threads(unchecked: None) -> None:
     same(deserialize_and_load(*serialize(program))(*args), program(*args))
 
 
+def test_float0_goes_into_loaded_programs_and_out() -> None:
+    nothing = np.zeros(2, anima.float0)
+    x, z = deserialize_and_load(*serialize(compiled(lambda x, z: (2 * x, z), 1.0, nothing)))(3.0, nothing)
+    assert x == 6.0 and z.dtype == anima.float0 and z.shape == (2,)
+
+
 def test_functions_called_apart_come_along() -> None:
     program = compiled(lambda x: jnp.tan(x) + lax.lgamma(x), jnp.linspace(0.1, 3.0, 37))
     blob, *trees = serialize(program)

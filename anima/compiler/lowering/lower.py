@@ -125,6 +125,8 @@ class Lowering:
         if known is not None:
             return known[1]
         array = np.ascontiguousarray(value.value if isinstance(value, ConcreteArray) else value)
+        if array.dtype == dtypes.float0:
+            array = np.zeros(array.shape, np.bool_)  # see `scalar_type`
         content = (array.dtype, array.tobytes()) if array.nbytes <= SMALL else None
         name = None if content is None else self._contents.get(content)
         if name is None:
