@@ -409,7 +409,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
         Array([3., 6., 9.], dtype=float32)
 
     Differs from JAX: derivatives and `vmap` of initial values as for `reduce`, and those of extremes under any
-    dilation.
+    dilation, of complex numbers, too.
     """
     def params(shape: Shape) -> dict[str, Any]:
         return win.window_params(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)

@@ -25,7 +25,7 @@ from anima.core.primitive import LARGE, Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, reference as ref
 from anima.ops.composite import Composite
-from anima.ops.family import NUMBER, ORDERED, REAL, WIDER, constant, is_kind
+from anima.ops.family import ARRAY, INEXACT, NUMBER, WIDER, constant, is_kind
 from anima.ops.gather import GatherScatterMode, ScatterDimensionNumbers, scatter_add
 from anima.ops.reduce import largest, reduce_max, reduce_min, smallest
 from anima.ops.shape import (
@@ -289,6 +289,20 @@ def _spread(combine: Combine, x: Any, fill: Any, axis: int, w: dict[str, Any]) -
 # ---------------------------------------------------------------- sums and extremes
 
 
+def lowest(dtype: Any) -> Any:
+    """What is no more than any number; complex ones are ordered by real parts, those of equal ones by the others."""
+    return _in_parts(smallest(dtype), dtype)
+
+
+def highest(dtype: Any) -> Any:
+    """What is no less than any number."""
+    return _in_parts(largest(dtype), dtype)
+
+
+def _in_parts(value: Any, dtype: Any) -> Any:
+    return complex(value, value) if dtype in dtypes.COMPLEX else value
+
+
 class WindowReduction(Composite):
     """Combines the elements of each window; `combine` is its operation on NumPy arrays, `identity` its neutral one."""
 
@@ -306,7 +320,7 @@ class WindowReduction(Composite):
 
     def infer(self, x: ShapedArray, **w: Any) -> ShapedArray:
         if not is_kind(x.dtype, self.accepts):
-            kind = "number" if self.accepts is NUMBER else "real or bool"
+            kind = "number" if self.accepts is NUMBER else "number or bool"
             raise TypeError(f"operand to {self.name} must have a {kind} dtype, got {dtypes.name(x.dtype)}")
         return ShapedArray(check_windows(self.name, x.shape, **w), x.dtype, x.weak_type)
 
@@ -388,8 +402,8 @@ _EXACT: dict[Any, np.dtype] = {**dict.fromkeys(dtypes.FLOATS, np.dtype(np.float6
 _EXACT |= {d: wide for d, wide in WIDER.items() if d not in dtypes.FLOATS}
 
 reduce_window_sum_p = WindowSum("reduce_window_sum", ew.add, np.add, NUMBER, lambda dtype: 0, reduce_sum)
-reduce_window_max_p = WindowReduction("reduce_window_max", ew.max, ref.maximum, ORDERED, smallest, reduce_max)
-reduce_window_min_p = WindowReduction("reduce_window_min", ew.min, ref.minimum, ORDERED, largest, reduce_min)
+reduce_window_max_p = WindowReduction("reduce_window_max", ew.max, ref.maximum, ARRAY, lowest, reduce_max)
+reduce_window_min_p = WindowReduction("reduce_window_min", ew.min, ref.minimum, ARRAY, highest, reduce_min)
 
 
 def laid_out_numpy(x: np.ndarray, fill: Any, w: dict[str, Any]) -> np.ndarray:
@@ -403,14 +417,18 @@ def laid_out_numpy(x: np.ndarray, fill: Any, w: dict[str, Any]) -> np.ndarray:
 def _chosen(select: Any) -> Combine:
     """Of two (value, ...), that whose value is extreme; the first of equals, and the first NaN."""
     def combine(a: Arrays, b: Arrays) -> Arrays:
-        first = ew.or_.bind(select.bind(a[0], b[0]), ew.ne.bind(a[0], a[0]))
+        if aval_of(a[0]).dtype in dtypes.COMPLEX:  # of which only extremes are told
+            best = (ew.max if select is ew.ge else ew.min).bind(a[0], b[0])
+            first = ew.or_.bind(ew.eq.bind(best, a[0]), ew.ne.bind(a[0], a[0]))
+        else:
+            first = ew.or_.bind(select.bind(a[0], b[0]), ew.ne.bind(a[0], a[0]))
         return [ew.select_n_p.bind(first, y, x) for x, y in zip(a, b, strict=True)]
 
     return combine
 
 
 def _neutral(select: Any, dtype: Any) -> Any:
-    return (smallest if select is ew.ge else largest)(dtype)
+    return (lowest if select is ew.ge else highest)(dtype)
 
 
 class Selection(Composite):
@@ -426,9 +444,9 @@ class Selection(Composite):
         raise self._missing("The adjoint")
 
     def _check(self, first: ShapedArray, x: ShapedArray, w: dict[str, Any]) -> Shape:
-        if first.dtype != x.dtype or not is_kind(x.dtype, REAL):
-            raise TypeError(f"{self.name} requires arrays of one floating dtype, got {first.str_short()} and "
-                            f"{x.str_short()}.")
+        if first.dtype != x.dtype or not is_kind(x.dtype, INEXACT):
+            raise TypeError(f"{self.name} requires arrays of one floating or complex dtype, got {first.str_short()} "
+                            f"and {x.str_short()}.")
         return check_windows(self.name, x.shape, **w)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:

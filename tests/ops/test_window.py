@@ -123,8 +123,8 @@ def test_errors(options: Any, error: Any, text: str) -> None:
 def test_errors_of_types() -> None:
     with pytest.raises(TypeError, match="number dtype, got bool"):
         lax.reduce_window(X > 1, False, lax.add, (1,))
-    with pytest.raises(TypeError, match="real or bool dtype, got complex64"):
-        lax.reduce_window_max_p.bind(X.astype(np.complex64), window_dimensions=(1,), window_strides=(1,),
+    with pytest.raises(TypeError, match="number or bool dtype, got float0"):
+        lax.reduce_window_max_p.bind(np.zeros(2, anima.float0), window_dimensions=(1,), window_strides=(1,),
                                      padding=((0, 0),), base_dilation=(1,), window_dilation=(1,))
     w = {"window_dimensions": (2,), "window_strides": (1,), "padding": ((0, 0),), "base_dilation": (1,),
          "window_dilation": (1,), "select_prim": ew.ge}
@@ -137,7 +137,7 @@ def test_errors_of_types() -> None:
     for count in (len(X), len(X) - 2):
         with pytest.raises(TypeError, match=r"select_and_scatter_add source has shape .* windows"):
             scatter.bind(np.ones(count, X.dtype), X, **w)
-    with pytest.raises(TypeError, match="requires arrays of one floating dtype"):
+    with pytest.raises(TypeError, match="requires arrays of one floating or complex dtype"):
         gather.bind(X.astype(np.float16), X, **w)
     with pytest.raises(TypeError, match="Unknown padding type"):
         lax.padtype_to_pads((1,), (1,), (1,), ((0, 0),))  # type: ignore[arg-type]
@@ -162,6 +162,24 @@ def test_nan_and_infinities() -> None:
 
 
 # ---------------------------------------------------------------- derivatives of extremes
+
+
+@pytest.mark.parametrize("operation, sign, places", [(lax.max, 1, [0, 2, 3, 5]), (lax.min, -1, [0, 1, 4, 5])])
+@pytest.mark.parametrize("init", [-np.inf, complex(-np.inf, -np.inf), -2.0])
+def test_extremes_of_complex_numbers(operation: Any, sign: int, places: list[int], init: complex) -> None:
+    x = np.array([1 + 1j, -3 + 2j, 1 - 5j, -1j, -3 - 4j, 0] if sign > 0 else [
+        1 + 1j, -1 - 2j, -1 + 2j, 0, -1j, 0], np.complex64)
+    start = np.complex64(init if sign > 0 else -init)
+
+    def windows(x: Any) -> Any:
+        return lax.reduce_window(x, start, operation, (2,), (2,), ((1, 3),))
+
+    for transformed in (lambda fun: fun, anima.jit):
+        np.testing.assert_array_equal(transformed(windows)(x)[:4], x[places])
+        taken = transformed(anima.grad(lambda x: windows(x)[:4].real.sum()))(x)
+        np.testing.assert_array_equal(taken, [float(k in places) for k in range(6)])
+    if init != -np.inf:
+        assert windows(x)[4] == start  # of padding alone
 
 
 def test_ties_go_to_the_first() -> None:
