@@ -51,34 +51,40 @@ def _counted(words: Any, first: int, count: int) -> tuple[Any, Any, Any]:
     return lows, highs, after
 
 
-def _philox(key: Any, count: int) -> tuple[Any, Any]:
-    """(the first `count` words, the key after them): a counter in the last two words counts blocks of four."""
+def _philox(key: Any, shape: Shape, axis: int) -> tuple[Any, Any]:
+    """(words of a shape, the key after them): a counter in the last two words counts blocks of four."""
+    count = math.prod(shape)
     blocks = -(-count // 4)
     _, _, after = _counted(key, 2, blocks)
     words = sh.reshape(philox_blocks(key, blocks), (4 * blocks,))
-    return sh.slice_in_dim(words, 0, count), sh.concatenate([sh.slice_in_dim(key, 0, 2), *after], 0)
+    return sh.reshape(sh.slice_in_dim(words, 0, count), shape), sh.concatenate([sh.slice_in_dim(key, 0, 2), *after], 0)
 
 
-def _threefry(key: Any, count: int) -> tuple[Any, Any]:
-    """As `_philox`, by blocks of two words."""
-    blocks = -(-count // 2)
+def _threefry(key: Any, shape: Shape, axis: int) -> tuple[Any, Any]:
+    """As `_philox`, by blocks of two words, which are neighbours along `axis`."""
+    before, size, behind = shape[:axis], -(-shape[axis] // 2), shape[axis + 1:]
     k0, k1 = (sh.slice_in_dim(key, k, k + 1) for k in range(2))
-    low, high, after = _counted(key, 2, blocks)
-    pairs = [sh.expand_dims(x, (1,)) for x in threefry2x32_p.bind(k0, k1, low, high)]
-    words = sh.reshape(sh.concatenate(pairs, 1), (2 * blocks,))
-    return sh.slice_in_dim(words, 0, count), sh.concatenate([sh.slice_in_dim(key, 0, 2), *after], 0)
+    low, high, after = _counted(key, 2, math.prod((*before, size, *behind)))
+    pairs = [sh.reshape(x, (*before, size, 1, *behind)) for x in threefry2x32_p.bind(k0, k1, low, high)]
+    words = sh.reshape(sh.concatenate(pairs, axis + 1), (*before, 2 * size, *behind))
+    return sh.slice_in_dim(words, 0, shape[axis], axis=axis), sh.concatenate([sh.slice_in_dim(key, 0, 2), *after], 0)
+
+
+def _along(shape: Shape) -> int:
+    """Where the words of a block are neighbours: the first dimension of even size, or else the first of the longest."""
+    return next((axis for axis, n in enumerate(shape) if n % 2 == 0), shape.index(max(shape)))
 
 
 def _generated(key: Any, *, shape: Shape, dtype: Any, algorithm: RandomAlgorithm) -> list[Any]:
     words = key
     if key.dtype == np.uint64:
         words = sh.reshape(ew.bitcast_convert_type(key, _UINT32), (4,))
-    count = math.prod(shape) * max(dtype.itemsize // 4, 1)
     draw = _threefry if algorithm is RandomAlgorithm.RNG_THREE_FRY else _philox
-    bits, after = draw(words, count)
     if dtype.itemsize == 8:
-        bits = ew.bitcast_convert_type(sh.reshape(bits, (*shape, 2)), dtype)
+        bits, after = draw(words, (*shape, 2), len(shape))
+        bits = ew.bitcast_convert_type(bits, dtype)
     else:
+        bits, after = draw(words, shape or (1,), _along(shape or (1,)))
         bits = ew.convert(sh.reshape(bits, shape), dtype)
     if key.dtype == np.uint64:
         after = ew.bitcast_convert_type(sh.reshape(after, (2, 2)), key.dtype)
@@ -100,6 +106,9 @@ def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
 
     Raises:
       TypeError: for another key or dtype.
+
+    Differs from JAX: under `vmap` each key gives the bits that it gives alone, and goes on; in JAX all of them come
+    from the first key.
 
     For keys that split, see `anima.random`. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """

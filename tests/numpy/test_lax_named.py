@@ -107,6 +107,20 @@ def test_random_bits() -> None:
     after, bits = lax.rng_bit_generator(key, (3,), algorithm=lax.RandomAlgorithm.RNG_THREE_FRY)
     np.testing.assert_array_equal(bits, [2689575991, 2205648888, 150810639])
     np.testing.assert_array_equal(after, [0, 1, 4, 3])
+    a, b = np.array([[2689575991, 150810639, 1815543426, 4188145336, 4241461402, 1716009397],
+                     [2205648888, 1537324351, 3423679824, 3656263442, 1365468730, 3068738818]], np.uint32)
+    for shape, blocks, want in (  # where blocks lie is JAX's on a CPU, too
+            ((2, 2), 2, [a[:2], b[:2]]), ((2, 3), 3, [a[:3], b[:3]]), ((3, 2), 3, np.stack([a[:3], b[:3]], 1)),
+            ((2, 1, 3), 3, [[a[:3]], [b[:3]]]), ((1, 4), 2, [[a[0], b[0], a[1], b[1]]]), ((), 1, a[0]),
+            ((3, 3), 6, [a[:3], b[:3], a[3:]])):
+        for draw in (lax.rng_bit_generator, anima.jit(lax.rng_bit_generator, static_argnums=(1, 2, 3))):
+            after, bits = draw(key, shape, np.dtype("uint32"), lax.RandomAlgorithm.RNG_THREE_FRY)
+            np.testing.assert_array_equal(bits, want)
+            np.testing.assert_array_equal(after, [0, 1, 2 + blocks, 3])
+    keys = jnp.stack([key, key + 3])
+    for one, two in zip(anima.vmap(lambda k: lax.rng_bit_generator(k, (2, 3), algorithm=1))(keys),
+                        zip(*(lax.rng_bit_generator(k, (2, 3), algorithm=1) for k in keys), strict=True), strict=True):
+        np.testing.assert_array_equal(one, np.stack(two))
     for algorithm in lax.RandomAlgorithm:
         middle, first = lax.rng_bit_generator(key, (4,), algorithm=algorithm)
         _, second = lax.rng_bit_generator(middle, (4,), algorithm=algorithm)
