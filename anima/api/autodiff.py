@@ -27,6 +27,7 @@ from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
+from anima.transforms.dce import live_part
 from anima.transforms.discharge import without_refs
 from anima.transforms.eager import backward_again, linearize_again, without_last
 from anima.transforms.forward import jvp_flat
@@ -192,7 +193,7 @@ class Pushforward(Derivative):
         for aval, t in zip(self.in_avals, flat, strict=True):
             _check_linear_input(aval, t)
         given = [as_array(t) for t, a in zip(flat, self.in_avals, strict=True) if _differentiable(a)]
-        found = iter(eval_jaxpr(self.jaxpr, self.consts, *given))
+        found = iter(eval_jaxpr(live_part(self.jaxpr), self.consts, *given))
         full = [next(found) if m else Zero(tangent_aval(a)) for m, a in zip(self.mask, self.out_avals, strict=True)]
         return tree.unflatten(self.out_tree, map(_user_tangent, full))
 

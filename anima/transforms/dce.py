@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
-from anima.util import deeper
+from anima.util import deeper, weak_cache
 
 
 def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
@@ -35,7 +35,12 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
     return new, used_inputs
 
 
+@weak_cache
+def live_part(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with those of its equations that results and effects need; all of its arguments and constants."""
+    return jaxpr.replace(eqns=dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0].eqns)
+
+
 def without_dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program with those of its equations that results and effects need; all of its arguments."""
-    live, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))
-    return closed.replace(jaxpr=closed.jaxpr.replace(eqns=live.eqns))
+    return closed.replace(jaxpr=live_part(closed.jaxpr))

@@ -156,3 +156,26 @@ def test_a_loop_does_not_keep_what_it_closes_over_for_each_step(layer):
     for run in (gradient, anima.jit(gradient)):
         for a, b in zip(run(x, w), anima.grad(unrolled, (0, 1))(x, w), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+@anima.custom_vjp
+def _backward_only(x: Any) -> Any:
+    return 2 * x
+
+
+_backward_only.defvjp(lambda x: (2 * x, None), lambda _, ct: (3 * ct,))
+
+
+@pytest.mark.parametrize("fun, want", [
+    (lambda x: (_backward_only(x), x)[1], 1.0), (anima.grad(lambda x: x * x + 0 * _backward_only(x)), 2.0),
+    (lambda x: anima.jit(lambda x: (_backward_only(x), 5 * x))(x)[1], 5.0),
+    (lambda x: lax.scan(lambda c, _: ((2 * c[0], _backward_only(c[1])), None), (x, x), None, 3)[0][0], 8.0)])
+def test_tangents_that_no_result_has_are_not_asked_for(fun: Any, want: float) -> None:
+    _, push = anima.linearize(fun, 1.5)
+    assert push(1.0) == want and (anima.vmap(push)(jnp.ones(2)) == want).all()
+    assert anima.jit(lambda x: anima.linearize(fun, x)[1](1.0))(1.5) == want
+
+
+def test_tangents_that_results_have_are_asked_for() -> None:
+    with pytest.raises(TypeError, match="can't apply forward-mode differentiation"):
+        anima.linearize(lambda x: (_backward_only(x), x), 1.5)[1](1.0)
