@@ -106,6 +106,13 @@ def test_columns() -> None:
     check(lambda x, y: anima.nn.softmax(x @ y.T, axis=0).T @ x, x, y)
 
 
+def test_products_with_operands_of_few_dimensions() -> None:
+    """Of one contracted dimension each, which is not the same one."""
+    x, y = data(3, 80), data(2, 64, 3)
+    check(lambda x, y: jnp.tanh(jnp.tensordot(x, y, (0, 2)) * 2).max((1, 2)), x, y)
+    check(lambda x, y: jnp.exp(jnp.einsum("ka,bck->abc", x, y) - 1).sum((0, 2)), x, y, by_blocks=False)
+
+
 def test_complex_numbers() -> None:
     x, y = data(64, 3), data(100, 3)
     check(lambda x, y: jnp.abs(jnp.exp(1j * (x @ y.T)).sum(1)), x, y)

@@ -94,7 +94,7 @@ def _choices(eqn: Eqn) -> Iterator[_Choice]:
     shape = eqn.outvars[0].aval.shape
     batches: Sequence[int] = range(len(shape) - 2)
     if primitive is dot_general_p:
-        (_, contracted), (batch, _) = eqn.params["dimension_numbers"]
+        (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
         x, y = (a.aval for a in eqn.invars)
         ends = [0, len(batch), x.ndim - len(contracted), x.ndim + y.ndim - 2 * len(contracted) - len(batch)]
         batches, rows, columns = (range(*ends_of) for ends_of in pairwise(ends))
