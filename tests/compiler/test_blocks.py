@@ -12,6 +12,7 @@ import anima
 import anima.numpy as jnp
 import anima.scipy.linalg
 from anima import lax
+from anima.compiler.lowering import matrices
 from anima.compiler.rewriting import blocks
 
 RNG = np.random.default_rng(0)
@@ -25,6 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "ROWS", 4)
     monkeypatch.setattr(blocks, "BATCH", 1 << 12)
     monkeypatch.setattr(blocks, "MATRIX", 1 << 9)
+    monkeypatch.setattr(matrices, "LARGE", 8)
 
 
 def data(*shape: int, dtype: Any = np.float32) -> Any:
@@ -87,6 +89,19 @@ def test_masks_are_made_by_blocks() -> None:
     check(fun, data(128, 8), data(96, 8))
     loops = anima.jit(fun).lower(data(128, 8), data(96, 8)).loops
     assert "[12288]" not in loops, loops
+
+
+def test_masks_that_others_use_too() -> None:
+    """What the region needs, and what needs its results."""
+    def fun(q: Any, k: Any) -> Any:
+        seen = jnp.broadcast_to(jnp.arange(80) < 60, (40, 3, 64, 80))
+        before = jnp.where(seen, jnp.sin(q[..., :1] * k[..., 0][:, :, None]), 0.0)
+        k = k + jnp.cumsum(before, 0).max((2, 3))[..., None, None]
+        out = anima.nn.softmax(jnp.where(seen, jnp.einsum("bnth,bnsh->bnts", q, k), -9.0)) @ k
+        total = jnp.where(seen, out.sum((-1, -2))[..., None, None], 0.0)
+        return jnp.cumsum(total, 0).max((2, 3)), out
+
+    check(fun, data(40, 3, 64, 4), data(40, 3, 80, 4))
 
 
 def test_pairs_of_points() -> None:
@@ -192,7 +207,8 @@ def test_what_stays_whole() -> None:
     check(lambda x, y: jnp.sort(kernel(x, y), 0) @ y, x, y, by_blocks=False)
     check(lambda x, y: x @ y.T, x, y, by_blocks=False)                              # nothing uses it up
     check(lambda x, y: (x @ y.T).sum(), x, y, by_blocks=False)                      # blocks would have to be added up
-    batch = data(40, 16, 16)
+    batch, tiny = data(40, 16, 16), data(100, 8, 8)
+    check(lambda x: jnp.linalg.cholesky(x @ jnp.swapaxes(x, 1, 2) + 9 * jnp.eye(8)).sum((1, 2)), tiny, by_blocks=False)
     check(lambda x: (x @ x, anima.numpy.tanh(x @ x)), batch, by_blocks=False)       # as large results
     wide = data(100, 300), data(64, 300)
     check(lambda x, y: anima.nn.softmax(x @ y.T) @ y, *wide, by_blocks=False)       # it is no larger than these

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anima.compiler.lowering import matrices
 from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.control.scan import scan_p
@@ -32,7 +33,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops import elementwise
 from anima.ops.broadcast import broadcast_in_dim_p, broadcasted_iota, iota, iota_p
-from anima.ops.contract import dot_general_p
+from anima.ops.contract import DotGeneral, dot_general_p
 from anima.ops.elementwise import add, convert_element_type, div, mul, rem
 from anima.ops.index import dynamic_slice
 from anima.ops.linalg import Factorization, LuSolve, TriangularSolve
@@ -45,8 +46,10 @@ BLOCKS = 4        # of an array, at least
 BATCH = 1 << 21   # bytes of a batch of matrices that is cut into these ...
 MATRIX = 1 << 13  # ... which have as many bytes, at least
 BATCHES = 16      # matrices, at least
+SAVED = 3         # bytes that products and factors leave to each other, for each byte that a region takes or gives
 CONTRACTED = 256  # by the first product, at most: if it is more, arithmetic takes longer than memory does
-_OF_MATRICES = Factorization, TriangularSolve, LuSolve
+_IN_LANES = Factorization, TriangularSolve, LuSolve
+_OF_MATRICES = DotGeneral, *_IN_LANES
 
 _MAKING = frozenset((broadcast_in_dim_p, iota_p))  # what makes arrays of less
 
@@ -89,7 +92,7 @@ def _choices(eqn: Eqn) -> Iterator[_Choice]:
     """How an equation's result may be cut: the rows, or the columns, of products that make large arrays of small ones,
     and batches of large matrices."""
     primitive, size = eqn.primitive, _bytes(eqn.outvars[0]) if eqn.outvars else 0
-    if size < min(LEAST, BATCH) or not (primitive is dot_general_p or isinstance(primitive, _OF_MATRICES)):
+    if size < min(LEAST, BATCH) or not isinstance(primitive, _OF_MATRICES):
         return
     shape = eqn.outvars[0].aval.shape
     batches: Sequence[int] = range(len(shape) - 2)
@@ -102,8 +105,9 @@ def _choices(eqn: Eqn) -> Iterator[_Choice]:
         if few and size >= LEAST and 4 * max(x.size, y.size) <= math.prod(shape):
             for dimensions in ((*batches, *rows), (*batches, *columns)):
                 yield _Choice(dimensions, ROWS, BLOCK, BLOCKS)
-    if size >= max(BATCH, MATRIX * math.prod([shape[d] for d in batches])):
-        yield _Choice((*batches,), 1, MATRIX, BATCHES)
+    count = math.prod([shape[d] for d in batches])
+    if size >= max(BATCH, MATRIX * count):
+        yield _Choice((*batches,), 1, size // count, BATCHES)
 
 
 def _bytes(atom: Atom) -> int:
@@ -158,10 +162,12 @@ class _Region:
         shape, dimensions = first.outvars[0].aval.shape, choice.dimensions
         self.choice = choice
         self.sizes = [shape[d] for d in dimensions]
-        self.large = _bytes(first.outvars[0]) // 4  # bytes from which an array must not leave the region
+        self.large = _bytes(first.outvars[0]) // 2 + 1  # bytes from which an array must not leave the region,
+        self.least = _bytes(first.outvars[0]) // 4      # and from which one is better made and used in it
         self.cuts: dict[Var, Cut] = {}
         self.members: list[_Member] = []
         self.late: set[Var] = set()  # what depends on the region, and is not in it
+        self.twice: set[int] = set()  # ids of equations that stand outside of the region, too
         self.parts = self._parts(_bytes(first.outvars[0]) // math.prod(self.sizes))
         cut = tuple([list(dimensions).index(d) if d in dimensions else None for d in range(len(shape))])
         self.take(first, {}, {k: d for k, d in enumerate(cut) if d is not None})
@@ -182,6 +188,8 @@ class _Region:
     def take(self, eqn: Eqn, known: dict[Any, int], seed: dict[int, int] | None = None, number: int = 0) -> bool:
         """Adds an equation, if its rule lets it be done by blocks. `seed`: which dimensions of one of its results these
         are."""
+        if isinstance(eqn.primitive, _IN_LANES) and max(eqn.invars[0].aval.shape[-2:]) <= matrices.LARGE:
+            return False  # one of a batch takes much longer than its share of all
         if eqn.effects or not all(isinstance(a.aval.dtype, np.dtype) for a in (*eqn.invars, *eqn.outvars)):
             return False
         ins, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
@@ -222,14 +230,16 @@ class _Region:
                     return False
                 self.late.update(eqn.outvars)
                 continue
-            more = {v for v in eqn.outvars if _bytes(v) >= self.large}
-            large |= more
-            last = max([last, *(known.last[v] for v in more)])
+            large |= {v for v in eqn.outvars if _bytes(v) >= self.large}
+            last = max([last, *(known.last[v] for v in eqn.outvars if _bytes(v) >= self.least)])
         self._reach_back(known)
         inside = Counter(v for m in self.members for v in {*_variables(m.eqn)})
-        self.exports = [v for m in self.members for v in m.eqn.outvars if inside[v] < known.users[v]]
-        given = sum(map(_bytes, self.exports))
-        return len(self.members) > 2 and not large & {*self.exports} and given <= 2 * self.large
+        self.exports = [v for m in self.members if id(m.eqn) not in self.twice
+                        for v in m.eqn.outvars if inside[v] < known.users[v]]
+        kept = {v for m in self.members if isinstance(m.eqn.primitive, _OF_MATRICES)
+                for v in (*_variables(m.eqn), *m.eqn.outvars) if v in large}
+        return (len(self.members) > 2 and not large & {*self.exports}
+                and SAVED * sum(map(_bytes, self.exports)) <= sum(map(_bytes, kept)))
 
     def _reach_back(self, known: _Equations) -> None:
         """Adds what makes large operands of the region, such as masks, of smaller ones or for the region alone."""
@@ -249,9 +259,11 @@ class _Region:
                 cuts = wanted.get(v, set())
                 seed = {k: d for k, d in enumerate(min(cuts)) if d is not None} if len(cuts) == 1 else {}
                 alone = all(inside[one] == known.users[one] for one in eqn.outvars)
-                if (seed and _bytes(v) >= self.large and (alone or eqn.primitive in _MAKING)
+                if (seed and _bytes(v) >= self.least and (alone or eqn.primitive in _MAKING)
                         and self.take(eqn, {}, seed, number)):
                     note(self.members[-1])
+                    if not alone:
+                        self.twice.add(id(eqn))
                     break
         self.members.sort(key=lambda m: known.places[m.eqn.outvars[0]])
 
@@ -339,7 +351,7 @@ def _with(eqns: Sequence[Eqn], region: _Region, program: ClosedJaxpr) -> list[Eq
     before: list[Eqn] = []
     after: list[Eqn] = []
     known: Collection[Var] = {*region.exports}
-    inside = {id(m.eqn) for m in region.members}
+    inside = {id(m.eqn) for m in region.members} - region.twice
     for eqn in eqns:
         if id(eqn) in inside:
             continue
