@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,17 +217,35 @@ def _size(n: Any) -> int:
     return max(int(n) if isinstance(n, float) and n.is_integer() else operator.index(n), 0)
 
 
-def _filled(n: int, element: Callable[[int, int], int]) -> Array:
-    """The matrix of exact integers, rounded once; too large ones are infinite."""
+def _filled(n: int, rows: Iterable[Sequence[int]]) -> Array:
+    """The matrix [n, n] of exact integers, rounded once; too large ones are infinite."""
     def rounded(value: int) -> float:
         try:
             return float(value)
         except OverflowError:
             return math.inf if value > 0 else -math.inf
 
-    values = np.array([[rounded(element(i, j)) for j in range(n)] for i in range(n)], float).reshape(n, n)
+    values = np.empty((n, n))
+    for i, row in enumerate(rows):
+        try:
+            values[i] = row
+        except OverflowError:
+            values[i] = [rounded(x) for x in row]
     with np.errstate(over="ignore"):
         return asarray(values.astype(dtypes.canonicalize_dtype(float)))
+
+
+def _signed(row: Sequence[int], i: int) -> list[int]:
+    """Row i of a matrix with (-1)^(i + j) before each element."""
+    return [-x if (i + j) % 2 else x for j, x in enumerate(row)]
+
+
+def _triangle(n: int) -> Iterator[list[int]]:
+    """The first n rows of Pascal's triangle, with zeros up to n numbers."""
+    row = [1] + [0] * (n - 1)
+    for _ in range(n):
+        yield row
+        row = [1, *map(operator.add, row, row[1:])]
 
 
 def hilbert(n: int) -> Array:
@@ -241,8 +260,8 @@ def hilbert(n: int) -> Array:
 def invhilbert(n: int) -> Array:
     """The inverse of `hilbert(n)`, whose elements are integers: exact, and rounded once."""
     n = _size(n)
-    return _filled(n, lambda i, j: (-1) ** (i + j) * (i + j + 1) * math.comb(n + i, n - j - 1)
-                   * math.comb(n + j, n - i - 1) * math.comb(i + j, i) ** 2)
+    return _filled(n, ([(-1) ** (i + j) * (i + j + 1) * math.comb(n + i, n - j - 1) * math.comb(n + j, n - i - 1)
+                        * math.comb(i + j, i) ** 2 for j in range(n)] for i in range(n)))
 
 
 def _kind(kind: str | None) -> str:
@@ -264,21 +283,24 @@ def pascal(n: int, kind: str | None = None) -> Array:
            [1., 2., 3.],
            [1., 3., 6.]], dtype=float32)
     """
-    element = {"symmetric": lambda i, j: math.comb(i + j, i), "lower": math.comb,
-               "upper": lambda i, j: math.comb(j, i)}[_kind(kind)]
-    return _filled(_size(n), element)
+    n, kind = _size(n), _kind(kind)
+    if kind == "symmetric":
+        return _filled(n, itertools.islice(itertools.accumulate(
+            itertools.repeat([1] * n), lambda row, _: [*itertools.accumulate(row)]), n))
+    lower = _filled(n, _triangle(n))
+    return lower if kind == "lower" else lower.T
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
     """The inverse of `pascal(n, kind)`: exact, and rounded once."""
-    n = _size(n)
-
-    def symmetric(i: int, j: int) -> int:
-        return (-1) ** (i + j) * sum(math.comb(k, i) * math.comb(k, j) for k in range(max(i, j), n))
-
-    element = {"symmetric": symmetric, "lower": lambda i, j: (-1) ** (i + j) * math.comb(i, j),
-               "upper": lambda i, j: (-1) ** (i + j) * math.comb(j, i)}[_kind(kind)]
-    return _filled(n, element)
+    n, kind = _size(n), _kind(kind)
+    rows: Iterable[list[int]] = _triangle(n)
+    if kind == "symmetric":
+        columns = [*zip(*rows, strict=True)]
+        rows = ([sum(map(operator.mul, a[max(i, j):], b[max(i, j):])) for j, b in enumerate(columns)]
+                for i, a in enumerate(columns))
+    inverse = _filled(n, (_signed(row, i) for i, row in enumerate(rows)))
+    return inverse.T if kind == "upper" else inverse
 
 
 def hadamard(n: int, dtype: Any = int) -> Array:
