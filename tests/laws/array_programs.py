@@ -43,9 +43,14 @@ def lower(x: Any, y: Any) -> Any:
 
 def index(s: State, which: int, n: int) -> Any:
     """An index for an axis of `n`: of several kinds, some outside."""
+    def value() -> Any:
+        element = s["a"][1 % s["a"].shape[0]]
+        return lax.convert_element_type(jnp.abs(element).astype(jnp.float32) % 7, jnp.int32)
+
     k = s["k"]
-    value = lax.convert_element_type(jnp.abs(s["a"][1 % s["a"].shape[0]]).astype(jnp.float32) % 7, jnp.int32)
-    return (k, k + 1, -k - 1, k * 3 % max(n, 1), 0, -1, n // 2, n + 1, -n - 2, k - 1, value)[which]
+    kinds = (lambda: k, lambda: k + 1, lambda: -k - 1, lambda: k * 3 % max(n, 1), lambda: 0, lambda: -1,
+             lambda: n // 2, lambda: n + 1, lambda: -n - 2, lambda: k - 1, value)
+    return kinds[which]()
 
 
 Leaf = Callable[..., dict[str, Any]]
