@@ -11,7 +11,7 @@ import contextlib
 import gc
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -43,8 +43,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return not all(path.is_relative_to(ECOSYSTEM) for path in asked)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """What 40,000 tests are made of is no garbage: to look through it takes a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        put_aside()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Nor is what is in the caches after a test, of which there is more with each."""
+    before = gc.get_stats()[2]["collections"]
+    done = yield
+    if gc.get_stats()[2]["collections"] > before:
+        put_aside()
+    return done
+
+
+def put_aside() -> None:
+    """Has collections of garbage look at what is made from now on: not at what there is, most of which stays."""
     gc.collect()
     gc.freeze()
 
