@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -26,6 +27,13 @@ os.environ.setdefault("ANIMA_CHECK", "2")
 # What is on the user's disk is not asked, and not written to, but where a test asks for a folder of its own.
 os.environ["ANIMA_ENABLE_COMPILATION_CACHE"] = "0"
 anima.config.update("anima_enable_compilation_cache", False)
+
+# Tests start hundreds of processes, half of whose time would go into compiling the same modules. Where no bytecode is
+# wanted beside the sources, it is in a folder of its own.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build/bytecode"))
 
 # Deadlines measure the machine, not the code; the same examples every run keep failures repeatable.
 hypothesis.settings.register_profile("anima", deadline=None, derandomize=True, max_examples=50, print_blob=True)

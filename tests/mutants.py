@@ -35,6 +35,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 from tests.slips import changed, slips
 
 ROOT = Path(__file__).resolve().parent.parent
+BYTECODE = "build/bytecode"  # where a tree has that of its modules
 # A mutant must not take the machine with it: a loop that does not end may allocate.
 MOST_MEMORY = 12 << 30
 RUN = (f"import resource, sys, pytest; resource.setrlimit(resource.RLIMIT_AS, ({MOST_MEMORY}, {MOST_MEMORY}))\n"
@@ -103,14 +104,15 @@ def tests_of(file: Path) -> list[str]:
 
 def copy_tree(to: Path) -> Path:
     """A copy of the tree as it is now."""
-    ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "out")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "build", "out")
     return Path(shutil.copytree(ROOT, to, ignore=ignored))
 
 
 def passes(tree: Path, tests: list[str], limit: float | None) -> bool:
     """Whether the tests pass in a tree; taking longer than `limit` seconds counts as a failure."""
     command = [sys.executable, "-c", RUN, "-q", "-x", "-p", "no:cacheprovider", *tests]
-    process = subprocess.Popen(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, text=True,
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / BYTECODE)}
+    process = subprocess.Popen(command, cwd=tree, env=environment, text=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     start = time.monotonic()
     try:
@@ -132,7 +134,7 @@ def survives(trees: SimpleQueue[Path], file: Path, mutant: str, tests: list[str]
     place = tree / file
     original = place.read_text()
     try:
-        for compiled in place.parent.glob(f"__pycache__/{file.stem}.*"):
+        for compiled in (tree / BYTECODE).rglob(f"{file.stem}.*.pyc"):
             compiled.unlink()  # it would be taken for that of a mutant of the same size and second
         place.write_text(mutant)
         return passes(tree, tests, limit)
