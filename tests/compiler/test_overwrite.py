@@ -37,6 +37,7 @@ def loop(body: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
 
 
 def check(fun: Callable[..., Any], *args: Any) -> None:
+    """Functions that are asked about again are compiled once."""
     args = anima.device_put(args)
     got = anima.jit(fun)(*args)
     with anima.disable_jit():
@@ -341,8 +342,10 @@ def test_branches_that_give_what_they_update(branch: str, size: int) -> None:
         return lax.cond(k == 0, lambda: there(x, y), lambda: (x, y))
 
     for choose in (either, one_of_three, nested, closed):
-        for k in range(3):
-            check(lambda x, y, k, choose=choose: choose(x, y, k), x, y, k)
-            check(lambda x, y, k, choose=choose: (lambda a, b: a - 2 * b)(*choose(x, y, k)), x, y, k)
-            check(lambda x, y, k, choose=choose: lax.scan(
-                lambda s, i: (choose(*s, (k + i) % 3), s[0]), (x, y), np.arange(4)), x, y, k)
+        for fun in (
+                choose,
+                lambda x, y, k, choose=choose: (lambda a, b: a - 2 * b)(*choose(x, y, k)),
+                lambda x, y, k, choose=choose: lax.scan(
+                    lambda s, i: (choose(*s, (k + i) % 3), s[0]), (x, y), np.arange(4))):
+            for k in range(3):
+                check(fun, x, y, k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,19 @@ def svd(x: Any, full: bool = True) -> Any:
 
 def compiled(x: np.ndarray, full: bool = True) -> list[np.ndarray]:
     """U, values and V^T by a program that calls nothing of LAPACK."""
-    program = anima.jit(lambda x: svd(x, full)).lower(x)
-    assert "gesdd" not in program.loops
-    return [np.asarray(y) for y in program.compile()(x)]
+    return [np.asarray(y) for y in program(x.shape, x.dtype, full)(x)]
+
+
+@lru_cache(8)
+def program(shape: tuple[int, ...], dtype: np.dtype, full: bool) -> Any:
+    """What computes these; the same for one test's matrices."""
+    lowered = anima.jit(lambda x: svd(x, full)).lower(anima.ShapeDtypeStruct(shape, dtype))
+    assert "gesdd" not in lowered.loops
+    return lowered.compile()
+
+
+def values(x: Any) -> Any:
+    return lax.linalg.svd(x, compute_uv=False)
 
 
 def orthogonal(x: np.ndarray) -> bool:
@@ -61,7 +72,7 @@ def test_values_and_vectors(shape: tuple[int, int], dtype: str) -> None:
             u, s, vh = (y.astype(np.float64) for y in (u, s, vh))
             assert largest((u[..., :k] * s[..., None, :]) @ vh[..., :k, :] - x) <= 8 * max(shape) * unit * largest(s)
             np.testing.assert_allclose(s, svd(x, full)[1], rtol=0, atol=8 * max(shape) * unit * largest(s))
-            alone = anima.jit(lambda x: lax.linalg.svd(x, compute_uv=False))(x)
+            alone = anima.jit(values)(x)
             np.testing.assert_allclose(alone, s, rtol=0, atol=8 * max(shape) * unit * largest(s))
 
 

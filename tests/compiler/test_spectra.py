@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,16 @@ def eigh(x: Any, lower: bool = True) -> Any:
 
 def compiled(x: np.ndarray, lower: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Vectors and values by a program that calls nothing of LAPACK."""
-    program = anima.jit(lambda x: eigh(x, lower)).lower(x)
-    assert "evd" not in program.loops
-    v, w = program.compile()(x)
+    v, w = program(x.shape, x.dtype, lower)(x)
     return np.asarray(v), np.asarray(w)
+
+
+@lru_cache(8)
+def program(shape: tuple[int, ...], dtype: np.dtype, lower: bool) -> Any:
+    """What computes these; the same for one test's matrices."""
+    lowered = anima.jit(lambda x: eigh(x, lower)).lower(anima.ShapeDtypeStruct(shape, dtype))
+    assert "evd" not in lowered.loops
+    return lowered.compile()
 
 
 def symmetric(shape: tuple[int, ...], dtype: str) -> np.ndarray:
