@@ -200,6 +200,45 @@ def test_gradients_of_attention() -> None:
     check(layer, data(8, 8), q, rtol=1e-3)
 
 
+def test_a_batch_of_one() -> None:
+    q = data(1, 96, 16, 8)
+    gradient = anima.grad(lambda q, k, v: (attention(q, k, v) ** 2).sum(), (0, 1, 2))
+    check(gradient, q, q * 2, q + 1, rtol=1e-3)
+    check(anima.vmap(lambda q: attention(q[None], q[None], q[None])), q, rtol=1e-3)
+
+
+def test_effects_stay_in_order() -> None:
+    seen: list[float] = []
+
+    def note(x: Any) -> None:
+        anima.debug.callback(lambda x: seen.append(float(x)), x, ordered=True)
+
+    def fun(q: Any, k: Any) -> Any:
+        note(1.0)
+        scores = anima.nn.softmax(q @ k.T)
+        note((scores @ k).sum() * 0 + 2.0)
+        note(3.0)
+        late = anima.pure_callback(lambda x: x * 2, anima.ShapeDtypeStruct((), np.float32), q[0, 0])
+        note(late * 0 + 4.0)
+        return (scores * jnp.exp(scores)) @ k
+
+    run = anima.jit(fun)
+    assert " scan[" in run.lower(data(120, 4), data(90, 4)).fused
+    anima.block_until_ready(run(data(120, 4), data(90, 4)))
+    anima.effects_barrier()
+    assert seen == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_the_region_needs_comes_before_it() -> None:
+    def fun(q: Any, k: Any) -> Any:
+        scores = q @ k.T
+        first = anima.nn.softmax(scores) @ k
+        scale = jnp.cumsum(jnp.sort(k[:, 0])) + 1  # made after what needs the region's results could have been
+        return jnp.cumsum(first, 0), (jnp.tanh(scores) * scale) @ k
+
+    check(fun, data(120, 4), data(90, 4))
+
+
 def test_what_stays_whole() -> None:
     x, y = data(100, 3), data(64, 3)
     check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ BLOCKS = 4        # of an array, at least
 BATCH = 1 << 21   # bytes of a batch of matrices that is cut into these ...
 MATRIX = 1 << 13  # ... which have as many bytes, at least
 BATCHES = 16      # matrices, at least
-SAVED = 3         # bytes that products and factors leave to each other, for each byte that a region takes or gives
+SAVED = 3         # bytes that products and factors leave to each other, for each byte that a region gives
 CONTRACTED = 256  # by the first product, at most: if it is more, arithmetic takes longer than memory does
 _IN_LANES = Factorization, TriangularSolve, LuSolve
 _OF_MATRICES = DotGeneral, *_IN_LANES
@@ -72,12 +72,13 @@ def _changed(closed: ClosedJaxpr) -> ClosedJaxpr:
     consts, constvars = [*closed.consts], [*jaxpr.constvars]
     changed = any(a is not b for a, b in zip(eqns, jaxpr.eqns, strict=True))
     firsts = [e for e in eqns if _may_begin(e)]
-    known = _Equations(eqns, jaxpr.outvars)
+    known = _Equations(eqns if firsts else (), jaxpr.outvars)
     for first in firsts:
         region = known.region(first)
-        if region is not None:
+        around = None if region is None else known.around(region)
+        if region is not None and around is not None:
             program = region.program()
-            eqns = _with(eqns, region, program)
+            eqns = [*around[0], *region.named(program.jaxpr), *around[1]]
             known = _Equations(eqns, jaxpr.outvars)
             consts, constvars, changed = [*consts, *program.consts], [*constvars, *program.jaxpr.constvars], True
     return ClosedJaxpr(jaxpr.replace(constvars=constvars, eqns=eqns), consts) if changed else closed
@@ -104,10 +105,10 @@ def _choices(eqn: Eqn) -> Iterator[_Choice]:
         few = math.prod(x.shape[a] for a in contracted) <= CONTRACTED
         if few and size >= LEAST and 4 * max(x.size, y.size) <= math.prod(shape):
             for dimensions in ((*batches, *rows), (*batches, *columns)):
-                yield _Choice(dimensions, ROWS, BLOCK, BLOCKS)
+                yield _Choice(tuple([d for d in dimensions if shape[d] != 1]), ROWS, BLOCK, BLOCKS)
     count = math.prod([shape[d] for d in batches])
     if size >= max(BATCH, MATRIX * count):
-        yield _Choice((*batches,), 1, size // count, BATCHES)
+        yield _Choice(tuple([d for d in batches if shape[d] != 1]), 1, size // count, BATCHES)
 
 
 def _bytes(atom: Atom) -> int:
@@ -143,6 +144,27 @@ class _Equations:
             if region.members and region.pays() and region.grow(self):
                 return region
         return None
+
+
+    def around(self, region: _Region) -> tuple[list[Eqn], list[Eqn]] | None:
+        """The other equations: those before the region, and those after it. They stay in order, but that what the
+        region needs comes before it; None if that has effects."""
+        inside = {id(m.eqn) for m in region.members} - region.twice
+        needed = {*region.operands}
+        for n in reversed(range(len(self.eqns))):
+            if not needed.isdisjoint(self.eqns[n].outvars):
+                needed |= self.reads[n]
+        before: list[Eqn] = []
+        after: list[Eqn] = []
+        exports = {*region.exports}
+        for eqn, reads in zip(self.eqns, self.reads, strict=True):
+            if id(eqn) in inside:
+                continue
+            if after and not needed.isdisjoint(eqn.outvars) and eqn.effects:
+                return None
+            early = not needed.isdisjoint(eqn.outvars) or (not after and exports.isdisjoint(reads))
+            (before if early else after).append(eqn)
+        return before, after
 
 
 class _Choice(NamedTuple):
@@ -258,7 +280,7 @@ class _Region:
             for number, v in enumerate(eqn.outvars):
                 cuts = wanted.get(v, set())
                 seed = {k: d for k, d in enumerate(min(cuts)) if d is not None} if len(cuts) == 1 else {}
-                alone = all(inside[one] == known.users[one] for one in eqn.outvars)
+                alone = len(seed) == len(self.sizes) and all(inside[one] == known.users[one] for one in eqn.outvars)
                 if (seed and _bytes(v) >= self.least and (alone or eqn.primitive in _MAKING)
                         and self.take(eqn, {}, seed, number)):
                     note(self.members[-1])
@@ -266,12 +288,17 @@ class _Region:
                         self.twice.add(id(eqn))
                     break
         self.members.sort(key=lambda m: known.places[m.eqn.outvars[0]])
+        self.operands = list(dict.fromkeys(a for m in self.members for a in _variables(m.eqn) if a not in self.cuts))
+
+    def named(self, jaxpr: Jaxpr) -> list[Eqn]:
+        """The equations of the region's program with the names that operands and results have around it."""
+        names: dict[Any, Var] = dict(zip(jaxpr.invars, self.operands, strict=True))
+        names.update(zip(jaxpr.outvars, self.exports, strict=True))
+        return [e.replace(invars=[a if isinstance(a, Literal) else names.get(a, a) for a in e.invars],
+                          outvars=[names.get(v, v) for v in e.outvars]) for e in jaxpr.eqns]
 
     def program(self) -> ClosedJaxpr:
         """The region as a program: its arguments are `operands`, its results `exports`."""
-        made = {v for m in self.members for v in m.eqn.outvars}
-        self.operands = list(dict.fromkeys(a for m in self.members for a in m.eqn.invars
-                                           if isinstance(a, Var) and a not in made))
         return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, self._run, [v.aval for v in self.operands]))
 
     def _run(self, *operands: Any) -> list[Any]:
@@ -340,24 +367,3 @@ class _Region:
 
 def _variables(eqn: Eqn) -> Iterator[Var]:
     return (a for a in eqn.invars if isinstance(a, Var))
-
-
-def _with(eqns: Sequence[Eqn], region: _Region, program: ClosedJaxpr) -> list[Eqn]:
-    """The equations with a region's program in its place: after what it needs, before what needs it."""
-    names: dict[Any, Var] = dict(zip(program.jaxpr.invars, region.operands, strict=True))
-    names.update(zip(program.jaxpr.outvars, region.exports, strict=True))
-    made = [e.replace(invars=[a if isinstance(a, Literal) else names.get(a, a) for a in e.invars],
-                      outvars=[names.get(v, v) for v in e.outvars]) for e in program.jaxpr.eqns]
-    before: list[Eqn] = []
-    after: list[Eqn] = []
-    known: Collection[Var] = {*region.exports}
-    inside = {id(m.eqn) for m in region.members} - region.twice
-    for eqn in eqns:
-        if id(eqn) in inside:
-            continue
-        if any(a in known for a in _variables(eqn)):
-            known = {*known, *eqn.outvars}
-            after.append(eqn)
-        else:
-            before.append(eqn)
-    return [*before, *made, *after]
