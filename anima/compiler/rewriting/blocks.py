@@ -28,7 +28,7 @@ from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.control.scan import scan_p
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.sharding_rules import ShardingRule, dims
-from anima.core.stage import literal_array, trace_to_jaxpr
+from anima.core.stage import bind_eqn, literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops import elementwise
@@ -302,6 +302,7 @@ class _Region:
         return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, self._run, [v.aval for v in self.operands]))
 
     def _run(self, *operands: Any) -> list[Any]:
+        current.source = self.members[-1].eqn.source
         counts = [-(-n // part) for n, part in zip(self.sizes, self.parts, strict=True)]
         steps = math.prod(counts)
 
@@ -322,7 +323,6 @@ class _Region:
         """The exports' parts of a block that begins there."""
         read: dict[tuple[Var, Cut], Any] = {}
         for eqn, cuts, made in self.members:
-            current.source = eqn.source
             parts = []
             for a, cut in zip(eqn.invars, cuts, strict=True):
                 if isinstance(a, Literal):
@@ -341,8 +341,8 @@ class _Region:
                 env[out] = convert_element_type(count if d is None else add(count, places[d]), out.aval.dtype)
                 continue
             types = [v.aval.update(shape=self._shape(v, cut)) for v, cut in zip(eqn.outvars, made, strict=True)]
-            outs = eqn.primitive.bind(*parts, **eqn.primitive.on_parts(params, [aval_of(x) for x in parts], types))
-            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
+            params = eqn.primitive.on_parts(params, [aval_of(x) for x in parts], types)
+            env.update(zip(eqn.outvars, bind_eqn(eqn.replace(params=params), parts), strict=True))
         return [env[v] for v in self.exports]
 
     def _whole(self, x: Any, export: Var, counts: Sequence[int]) -> Any:
