@@ -190,7 +190,8 @@ def test_calls_from_several_threads() -> None:
 
 
 @pytest.mark.parametrize("count", (1, 3))
-def test_interrupt(count: int) -> None:
+@pytest.mark.parametrize(("lanes", "size"), [(40, 48), (3, 20)])  # of which the second seems to be short
+def test_interrupt(count: int, lanes: int, size: int) -> None:
     """Ctrl-C ends iterations of minutes, and the process goes on."""
     code = f"""
 import os, signal, threading, time, numpy as np, anima
@@ -199,13 +200,14 @@ from anima import lax
 from anima.runtime import threads
 threads.set_num_threads({count})
 run = anima.jit(lambda xs, n: lax.map(lambda x: lax.fori_loop(0, n, lambda k, y: jnp.tanh(y @ x), x), xs))
-xs = np.ones((40, 48, 48), np.float32)
+xs = np.ones(({lanes}, {size}, {size}), np.float32)
+assert "\\n  parallel " in run.lower(xs, 2).loops
 run(xs, 2).block_until_ready()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 start = time.perf_counter()
 try:
-    run(xs, 10_000_000).block_until_ready()
+    run(xs, 100_000_000).block_until_ready()
 except KeyboardInterrupt:
     assert time.perf_counter() - start < 20
 else:

@@ -81,7 +81,7 @@ class _Looks:
         before = self.outside
         match stmt:
             case For() if _on_threads(stmt):
-                if cost(stmt) < _SHORT:
+                if cost(stmt) < _SHORT and not any(map(_is_open, statements(*stmt.body))):
                     return stmt
                 self.inside += 1
                 often = Const(max(1, int(_PERIOD / sum(map(cost, stmt.body)))), INDEX)
@@ -123,9 +123,7 @@ class _Looks:
             match stmt:
                 case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
                     out.append(replace(stmt, body=self._kernel(body)))
-                case While():
-                    out += self._looking(stmt, self._thread)
-                case For() if cost(stmt) >= _SHORT:
+                case For() | While() if _is_open(stmt) or cost(stmt) >= _SHORT:
                     out += self._looking(stmt, self._thread)
                 case _:
                     out.append(map_blocks(self._thread, stmt))
@@ -144,6 +142,11 @@ class _Looks:
 def _on_threads(stmt: Stmt) -> bool:
     """Whether a statement outside of kernels is a loop on threads."""
     return isinstance(stmt, For) and stmt.kind == "parallel"
+
+
+def _is_open(stmt: Stmt) -> bool:
+    """Whether a statement is a loop of which nobody knows how long it takes."""
+    return isinstance(stmt, While) or (isinstance(stmt, For) and not isinstance(stmt.extent, Const))
 
 
 def _look(ticks: str, body: Sequence[Stmt], call: Call) -> tuple[Stmt, ...]:

@@ -252,7 +252,8 @@ class _Worker:
     # ---------------------------------------------------------------- lanes
 
     def lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str] = frozenset()) -> Stmt:
-        """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order, or loops within it."""
+        """A loop over lanes as a kernel, if every lane's buffers can be its own; else on threads, if that is better and
+        it uses none of the buffers `held` in registers around it; else in order, or loops within it."""
         if not isinstance(stmt, For) or stmt.kind != "parallel":
             return self.inner_lanes(stmt, elsewhere, in_the_way, held)
         body, outside = _in_order(stmt.body), held
@@ -268,16 +269,13 @@ class _Worker:
         inside = list(statements(*body))
         if (len(inside) > LARGE or any(isinstance(s, Call) for s in inside)
                 or sum(8 * b.size for b in private) > PRIVATE):
-            return self.apart(replace(stmt, kind="serial", body=body), elsewhere, outside)
+            loop = replace(stmt, kind="serial", body=body)
+            return loop if buffers_of([loop]) & outside else on_threads(loop, self.buffers, elsewhere)
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
         loop = replace(stmt, body=(*locals_, *flat))
         alike = without_branches(loop)
         return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
-
-    def apart(self, loop: For, elsewhere: Set[str], held: Set[str]) -> For:
-        """A loop over lanes of which none is short on threads, if that is better and it uses no register outside."""
-        return loop if buffers_of([loop]) & held else on_threads(loop, self.buffers, elsewhere)
 
     def inner_lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str]) -> Stmt:
         """Loops over lanes inside of one in order: as kernels, if lanes are run several at once and use none of the
