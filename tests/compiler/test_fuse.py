@@ -271,6 +271,31 @@ def test_concatenation_becomes_a_kernel_for_each_part() -> None:
     assert "select_n" not in str(stages.loops)
 
 
+@pytest.mark.parametrize("shape", [(2,), (9,), (16, 3), (3, 16), (1000,)])
+@pytest.mark.parametrize("count", [2, 3, 5, 41])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_what_parts_of_a_concatenation_share_is_computed_once(shape: tuple[int, ...], count: int, axis: int) -> None:
+    def joined(x: Any, y: Any) -> Any:
+        e, c = el.exp(x), el.sin(el.exp(y))
+        return sh.concatenate([el.mul(el.add(e, float(k)), c) for k in range(count)], axis % x.ndim)
+
+    x, y = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+    text = show(agree(joined, x, y, rtol=1e-5).loops)
+    assert text.count("exp(") == 2 and text.count("sin(") == 1
+
+
+@pytest.mark.parametrize("steps", [3, 30, 120, 400])
+def test_single_elements_of_what_is_large_share_its_computation(steps: int) -> None:
+    def tangle(x: Any) -> Any:
+        v = [x[k] for k in range(6)]
+        for k in range(steps):
+            v.append(el.add(el.mul(el.tanh(v[-3]) if k % 5 == 0 else v[-3], v[-6]), v[-k % 5 - 1]))
+        return sh.concatenate([sh.reshape(a, (1,)) for a in v[-6:]], 0)
+
+    text = show(agree(tangle, np.linspace(-0.9, 0.8, 6, dtype=np.float32), rtol=1e-4).loops)
+    assert text.count("tanh(") <= -(-steps // 5)
+
+
 def test_padding_in_one_dimension_needs_no_selects() -> None:
     stages = agree(lambda x: sh.pad(el.exp(x), np.float32(1), [(2, 3, 0), (0, 0, 0)]), X)
     assert "select_n" not in str(stages.loops)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, TURNS
 from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
 from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.lowering.reduce import REDUCTIONS
@@ -53,11 +53,12 @@ def kind_of(eqn: Eqn, target: Target) -> str:
 
 @dataclass(slots=True)
 class _Use:
-    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings; whether
-    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block); whether each
-    element is that of a short row."""
+    """How a variable is used: by which kernels' roots, in which parts that have loops of their own (an equation's id
+    and the operand's place), how many times each element, by how many shapings; whether by maps alone, at the index of
+    their result (or the index less a constant, in `halves` of a block); whether each element is that of a short row."""
 
     roots: set[int] = field(default_factory=set)
+    parts: set[tuple[int, int]] = field(default_factory=set)
     evaluations: float = 0.0
     moved: int = 0
     same: bool = False
@@ -115,8 +116,8 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
         elif root:
             stored.update(eqn.outvars)
             roots.add(number)
-            _note_operands(eqn, uses, _Use({number}, 1.0 * _work(eqn, kind), direct=kind == "map"), kind, producers,
-                           parts)
+            use = _Use({number}, evaluations=1.0 * _work(eqn, kind), direct=kind == "map")
+            _note_operands(eqn, uses, use, kind, producers, parts)
         else:
             _note_operands(eqn, uses, use, kind, producers, parts)
     for var in given:
@@ -142,7 +143,8 @@ def _joined(uses: list[_Use]) -> _Use:
     if len(uses) <= 1:
         return uses[0] if uses else _Use(forced=True)
     count = sum if any(u.moved for u in uses) else max
-    return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
+    return _Use(set().union(*(u.roots for u in uses)), set().union(*(u.parts for u in uses)),
+                count(u.evaluations for u in uses),
                 max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses),
                 all(u.direct for u in uses), any(u.rows for u in uses))
 
@@ -213,6 +215,7 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
     out = eqn.outvars[0].aval if eqn.outvars else None
     folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
     elementwise = kind == "map" and acts_elementwise(eqn)
+    alone = eqn.primitive.name == "concatenate" and not _share_a_loop(eqn, parts)
     pieces = not elementwise and own.direct and (
         halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
     for place, operand in enumerate(eqn.invars):
@@ -221,8 +224,12 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
         use = uses.get(operand)
         if use is None:
             use = uses[operand] = _Use()
+        others = {(id(eqn), place)} if alone else own.parts
+        elsewhere = not others <= use.parts
         if len(use.roots) < 2:  # more need not be told apart
             use.roots |= roots
+        if len(use.parts) < 2:
+            use.parts |= others
         if pieces:
             use.evaluations = max(use.evaluations, operand.aval.size)
             continue
@@ -236,9 +243,19 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
                 use.moved += 1
         elif alike or kind == "reduce":
             use.same = True
-            use.evaluations = max(use.evaluations, evaluations)
+            use.evaluations = use.evaluations + evaluations if elsewhere else max(use.evaluations, evaluations)
         else:
             _note_moved(eqn, operand, use, evaluations, parts)
+
+
+def _share_a_loop(eqn: Eqn, parts: set[int]) -> bool:
+    """Whether the parts that a concatenation puts behind each other, each of one element or column, are computed side
+    by side."""
+    shape, count = eqn.outvars[0].aval.shape, len(eqn.invars)
+    if eqn.params["dimension"] != len(shape) - 1 or shape[-1] != count:
+        return False
+    rows = math.prod(shape[:-1])
+    return count <= TURNS <= rows or (rows == 1 and id(eqn) in parts)
 
 
 def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float, parts: set[int]) -> None:
@@ -336,6 +353,7 @@ def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tre
              ) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
     if id(eqn) in parts:
+        ends.update(_entangled([v for v in operands if v in trees and v not in ends], trees))
         return _Tree()
     members: set[Eqn | Var] = {eqn}
     size, moves = size_of(eqn), 0
@@ -355,3 +373,11 @@ def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tre
             members.add(var)
             size += LOAD
     return _Tree(frozenset(members), size, moves + (not is_elementwise(eqn)))
+
+
+def _entangled(operands: list[Var], trees: dict[Var, _Tree]) -> list[Var]:
+    """The variables, if their trees are too large for one kernel, and kernels for each would compute most of what they
+    have in common again and again."""
+    alone = sum(len(trees[v].members) for v in operands)
+    together = len(set().union(*(trees[v].members for v in operands)))
+    return operands if together > LARGE // LOAD and alone > 2 * together else []

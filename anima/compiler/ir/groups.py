@@ -22,6 +22,7 @@ LOAD = 12        # instructions for an array that is read: to pass its address, 
 MOST_BOXES = 40  # kernels for the parts of concatenations and paddings; a concatenation of more is computed as a
                  # whole, each part by itself
 PIECES = 4       # elements, in the mean, of parts that are: looking for them costs more than to store them
+TURNS = 16       # most elements of rows that are put together from vectors of each
 
 
 @dataclass(frozen=True, slots=True, eq=False)

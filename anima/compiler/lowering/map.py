@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, Group
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, TURNS, Group
 from anima.compiler.ir.index_math import Index, IndexAtom
 from anima.compiler.ir.loops import INDEX, Expr, For
 from anima.compiler.lowering.array import ROW, Indices, Scope
@@ -30,7 +30,6 @@ SPARSE = 1024  # elements of an array, for each row of a frame that one kernel g
 LITTLE = 1 << 13  # ... if it has more than these
 ASIDE = 2  # how much more there is to do inside of it, at least: it does everywhere what is to be done somewhere
 SMALL = 1024  # elements of boxes that share a kernel where there are many
-TURNS = 16  # most elements of rows that are put together from vectors of each
 FEW_COLUMNS = 8  # of which vectors are put together with ease
 TURNED = 64  # statements of all columns of such rows, at most, where arrays are turned
 
