@@ -80,7 +80,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
-        Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+        Pass("lower", partial(lowering.lower, name=name, target=target, donated=tuple(donated)), "loops"),  # no arrays
     ]
 
 

@@ -47,6 +47,7 @@ from anima.compiler.products.convolution import WindowProduct, shared_text as co
 from anima.compiler.products.driver import Driven, emit_driven
 from anima.compiler.products.gemm import ProductText, shared_text
 from anima.compiler.products.moves import ExchangeText, TurnText, moves_text
+from anima.compiler.products.order import OrderText, order_text
 from anima.compiler.products.substitution import SubstitutionText, substitution_text
 from anima.compiler.storage.buffers import own_bytes, written_out
 from anima.util import record
@@ -65,7 +66,7 @@ _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 _DRIVEN: dict[str, tuple[Any, Callable[[str, str, Target], str]]] = {
     "gemm": (ProductText, shared_text), "convolution": (WindowProduct, convolution_text),
     "substitution": (SubstitutionText, substitution_text), "turn": (TurnText, moves_text),
-    "exchange": (ExchangeText, moves_text)}
+    "exchange": (ExchangeText, moves_text), "order": (OrderText, order_text)}
 
 
 @record

@@ -254,6 +254,13 @@ def _exchange(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
         x[:], y[:] = y.copy(), x.copy()
 
 
+def _order(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    start, size = a["a_offset"], a["rows"] * a["n"]
+    rows = np.sort(memory[a["a"]][start:start + size].reshape(a["rows"], a["n"]))
+    for name in "abc":  # what is lost must not be read
+        memory[a[name]][a[f"{name}_offset"]:][:size] = rows.ravel() if name == "c" else 0
+
+
 def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
     """The routine of that name: a matrix of windows by one of the kernel, for each group."""
     def spread(wheels: Sequence[Sequence[int]], start: Sequence[int]) -> np.ndarray:
@@ -284,7 +291,7 @@ def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
 
 
 _ROUTINES = {"gemm": _gemm, "convolution": _convolution, "substitution": _substitution, "turn": _turn,
-             "exchange": _exchange}
+             "exchange": _exchange, "order": _order}
 
 
 def _matrix(memory: np.ndarray, offset: int, rows: int, columns: int, ld: int, trans: str) -> np.ndarray:

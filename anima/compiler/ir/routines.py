@@ -21,6 +21,7 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | convolution | dtype (f32 f64), side (how: see `products.convolution`), x, x_offset, w, w_offset, out, out_offset, and the numbers of `CONVOLUTION_NUMBERS` | for each group, row, place and output: out = the sum over terms, taps and features of x * w where each coordinate is in 0 <= c < size. All have distances in the three arrays, by which indices and coordinates (from `start` on) grow; places and taps move the last coordinate by a step. Rows and terms are four nested counters ("wheels"), whose steps add x, out (of terms: in w), c0, c1 and c2. `term` is the distance in w of all that is summed, in order, if side is rows or columns. |
 | substitution | dtype (f32 f64), side ("L" or "R"), lower, trans ("N" or "T"), unit (numbers that are 0 or 1), n, columns, a, a_offset, lda, b, b_offset, ldb, batch, a_stride, b_stride | for each t < batch: B becomes the X of op(A) X = B (side "L": B is n x columns) or of X op(A) = B ("R": columns x n). A is n x n, of which the lower triangle is read if `lower` is 1, else the upper one; if `unit` is 1, its diagonal counts as ones. n is 512 at most. B does not overlap what is read of A. |
 | turn | dtype (f32 f64), rows, columns, a, a_offset, lda, b, b_offset, ldb | B[j, i] = A[i, j] for i < rows, j < columns. |
+| order | dtype (u32 u64), rows, n, pieces (a number that is 0 or 1), a, a_offset, b, b_offset, c, c_offset | each of the rows, of n numbers, of C is that of A, sorted. A and B, which is as large, are lost; none overlaps another. Rows are sorted at once, or, if `pieces` is 1, pieces of one row after the other; n is then at least 1536. |
 | exchange | dtype (f32 f64), count, rows, columns, a, a_offset, lda, pivots, pivots_offset | for each i < count, in order: rows i and pivots[i] - 1 of A, or the nearest of the rows i to `rows` - 1, exchange their first `columns` elements. |
 
 and the routines of LAPACK, whose arguments are described in `lapack.py`.
@@ -58,6 +59,7 @@ GEMM_ARGUMENTS = ("dtype", "transa", "transb", "m", "n", "k", "alpha", "a", "a_o
 SUBSTITUTION_ARGUMENTS = ("dtype", "side", "lower", "trans", "unit", "n", "columns", "a", "a_offset", "lda",
                           "b", "b_offset", "ldb", "batch", "a_stride", "b_stride")
 TURN_ARGUMENTS = ("dtype", "rows", "columns", "a", "a_offset", "lda", "b", "b_offset", "ldb")
+ORDER_ARGUMENTS = ("dtype", "rows", "n", "pieces", "a", "a_offset", "b", "b_offset", "c", "c_offset")
 EXCHANGE_ARGUMENTS = ("dtype", "count", "rows", "columns", "a", "a_offset", "lda", "pivots", "pivots_offset")
 
 WHEEL = ("count", "x", "out", "c0", "c1", "c2")
@@ -82,6 +84,7 @@ ROUTINES: _Routines = {
     "substitution": (SUBSTITUTION_ARGUMENTS, ("a", "b"), ("b",)),
     "turn": (TURN_ARGUMENTS, ("a",), ("b",)),
     "exchange": (EXCHANGE_ARGUMENTS, ("a", "pivots"), ("a",)),
+    "order": (ORDER_ARGUMENTS, ("a",), ("a", "b", "c")),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "foreign": (("address", "layout", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),

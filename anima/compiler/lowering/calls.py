@@ -10,12 +10,13 @@ memory, at `builder.memory(operand)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import Expr, Stmt
 from anima.compiler.lowering.array import Elements, Memory, Scope
+from anima.compiler.machine.target import Target
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
@@ -43,6 +44,9 @@ class ProgramBuilder(Protocol):
     def result(self, var: Var) -> str:
         """The buffer that a result is to be written to."""
 
+    def is_read(self, var: Var) -> bool:
+        """Whether a result is an operand of an equation, or one of the program's results."""
+
     def updated(self, eqn: Eqn) -> str:
         """The buffer of a result that is the first operand with some elements changed, as it is before that."""
 
@@ -51,6 +55,9 @@ class ProgramBuilder(Protocol):
 
     def temp(self, dtype: str, size: int) -> str:
         """A new buffer for intermediate values."""
+
+    target: Target
+    """The machine that the program is for."""
 
     buffers: dict[str, Any]
 
@@ -103,7 +110,7 @@ CALLS: dict[str, CallRule] = {}
 INLINE_OPERANDS: dict[str, Any] = {}
 
 
-def call(*names: str, inline: str | tuple[int, ...] = ()) -> Callable[[CallRule], CallRule]:
+def call(*names: str, inline: str | Sequence[int] = ()) -> Callable[[CallRule], CallRule]:
     """Enters a rule in the table."""
     def enter(rule: CallRule) -> CallRule:
         for name in names:

@@ -53,6 +53,7 @@ from anima.compiler.lowering.elements import FEW, all_indices, splits
 from anima.compiler.lowering.flush import flushes
 from anima.compiler.lowering.map import map_kernels
 from anima.compiler.lowering.reduce import reduce_kernel
+from anima.compiler.machine.target import Target
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
@@ -65,12 +66,12 @@ RULES = (callback, contract, control, convolution, foreign, fourier, index, lina
          sparse, spectra, tape)
 
 
-def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
+def lower(fused: Fused, name: str, target: Target, donated: tuple[int, ...] = ()) -> Program:
     """The loop program of a fused program; `donated` are positions of inputs whose memory may be reused.
 
     After this pass there are no arrays and no equations, only buffers, loops and scalars.
     """
-    builder = Lowering()
+    builder = Lowering(target)
     jaxpr = fused.closed.jaxpr
     inputs = [builder.buffer(f"in{n}", scalar_type(v.aval), v.aval.size, "input")
               for n, v in enumerate(jaxpr.invars)]
@@ -92,7 +93,8 @@ class Lowering:
     `places` and `values` are those of the program (of a loop's body, ...) that is being lowered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.buffers: dict[str, Buffer] = {}
         self.callbacks: list[HostFunction] = []
         self.body: list[Stmt] = []
@@ -189,6 +191,11 @@ class Lowering:
         place = self.places[var]
         assert isinstance(place, str)
         return place
+
+    def is_read(self, var: Var) -> bool:
+        assert self.fused is not None
+        jaxpr = self.fused.closed.jaxpr
+        return var in jaxpr.outvars or any(var in eqn.invars for eqn in jaxpr.eqns)
 
     def updated(self, eqn: Eqn) -> str:
         operand, out = eqn.invars[0], self.result(eqn.outvars[0])

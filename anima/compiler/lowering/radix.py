@@ -222,10 +222,16 @@ def zeros_in_order(scope: Scope, element: Callable[[Index], Expr], n: int, dtype
             scope.accumulate(total, "add", scope.cast(counted, "i32"))
     some = scope.let(Op("gt", (scope.read(zeros), Const(0, "i32")), "bool"), scope.depth)
     with scope.when(some):
-        next_place = scope.var(scope.read(below), "a")
-        with scope.loop(n, "serial") as k:
-            x = element(k)
-            with scope.when(scope.op("eq", (x, zero), "bool")):
-                to = scope.as_index(scope.read(next_place), 0, n - 1)
-                scope.store(target, place(to), x)
-                scope.assign(next_place, Op("add", (next_place, Const(1, "i32")), "i32"))
+        put_zeros(scope, element, n, scope.read(below), place, target)
+
+
+def put_zeros(scope: Scope, element: Callable[[Index], Expr], n: int, first: Expr, place: Callable[[Index], Index],
+              target: str) -> None:
+    """Puts -0.0 and 0.0, which begin at the place `first`, into the order in which they came."""
+    next_place = scope.var(first, "a")
+    with scope.loop(n, "serial") as k:
+        x = element(k)
+        with scope.when(scope.op("eq", (x, Const(0.0, x.dtype)), "bool")):
+            to = scope.as_index(scope.read(next_place), 0, n - 1)
+            scope.store(target, place(to), x)
+            scope.assign(next_place, Op("add", (next_place, Const(1, "i32")), "i32"))

@@ -11,6 +11,7 @@ merges. Methods: Knuth, The Art of Computer Programming 3, 5.2.2 (merge exchange
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -20,6 +21,7 @@ from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, St
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter
+from anima.compiler.lowering.order import order_fits, sort_by_order
 from anima.compiler.lowering.radix import (
     FLOATS,
     bits_of,
@@ -50,7 +52,7 @@ def _min(a: Expr, b: Expr) -> Expr:
     return Op("min", (a, b), INDEX)
 
 
-@call("sort")
+@call("sort", inline=range(1, sys.maxsize))  # all but the first key are looked at once
 def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
     if eqn.outvars[0].aval.size == 0:
@@ -59,6 +61,9 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     outer = math.prod(shape) // n
     types = [scalar_type(v.aval) for v in eqn.outvars]
     results = [builder.result(v) for v in eqn.outvars]
+    if order_fits(eqn, builder.target):
+        sort_by_order(builder, eqn)
+        return
     if _by_network(eqn, n, outer):
         _sort_in_lanes(builder, eqn, types, results)
         return

@@ -28,6 +28,11 @@ class Target:
         """Whether the first elements of rows are found by sorting these, and not by keeping them in order."""
         return kept > MOST_KEPT
 
+    @property
+    def compresses(self) -> bool:
+        """Whether an instruction moves the lanes of a mask together."""
+        return self.has("avx512f") and self.vector_bytes == 64
+
     def has(self, feature: str) -> bool:
         """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""
         return f"+{feature}" in self.features.split(",")
