@@ -24,6 +24,7 @@ from anima.compiler.lowering import (
     contract as lower_contract,
     elements,
     index as lower_index,
+    order as lower_order,
     radix as lower_radix,
     sort as lower_sort,
 )
@@ -267,6 +268,10 @@ LIMITS = (
     Limit("Target.line", HOST.line, transposes, unit=4),
     Limit("Target.first_cache", HOST.first_cache, lambda n: ((lambda x: x.T + 1), (numbers(n, 64),)), unit=4 * 64),
     Limit("lower_radix.LENGTH", lower_radix.LENGTH, sorts),
+    Limit("lower_order.SHORTEST", lower_order.SHORTEST, sorts),
+    Limit("lower_order.FEW", lower_order.FEW, lambda n: (sorts_of_rows, (numbers(n, 300),))),
+    Limit("lower_order.IN_LANES", lower_order.IN_LANES, lambda n: (sorts_of_rows, (numbers(9, n),))),
+    Limit("lower_order.PIECE", lower_order.PIECE, sorts),
     Limit("lower_sort.SHORT", lower_sort.SHORT, lambda n: (sorts_of_rows, (numbers(6, n),))),
     Limit("lower_sort.MANY", lower_sort.MANY, lambda n: (sorts_of_rows, (numbers(n, 6),))),
     Limit("lower_index.RUNS", lower_index.RUNS, lambda n: (

@@ -20,6 +20,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler.ir.loops import Accumulate, Call, Const, For, If, Kernel, Local, Program, Stmt, Store, While
+from anima.compiler.machine.native import host
 
 DATA = Path(__file__).parent / "data" / "skeletons.txt"
 
@@ -106,6 +107,8 @@ def written(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_loops_of_an_operation(name: str) -> None:
+    if name == "sort" and not host().compresses:
+        pytest.skip("long rows are sorted another way on this machine")
     known = [line for line in DATA.read_text().splitlines() if re.match(rf"{name} \d+x\d+:", line)]
     assert written(name) == known
 
