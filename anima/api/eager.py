@@ -13,7 +13,7 @@ import enum
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from anima.util import cleared
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_KNOWN = 1024
+_MOST_ITEMS = 256  # of a list or tuple
 _WORTH = 0.01     # seconds in single operations, after which a function is compiled if that changes no bit
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _WHOLE = frozenset((type(None), bool, int, str, type(...)))
@@ -60,21 +61,39 @@ def _static(x: Any) -> Any:
     raise TypeError(kind)
 
 
+_HERE = object()  # stands for an array among arguments
+
+
+def _without_arrays(x: Any) -> Any:
+    """An argument with a mark in the place of each array."""
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__(map(_without_arrays, x))
+    return _HERE if x.__class__ is ConcreteArray else x
+
+
+def _filled(x: Any, arrays: Iterator[Any]) -> Any:
+    """An argument with the next of the arrays in the place of each mark."""
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([_filled(y, arrays) for y in x])
+    return next(arrays) if x is _HERE else x
+
+
 class _Program:
-    """A function compiled for calls whose other arguments than those at the `places` of arrays are as given."""
+    """A function compiled for calls with these arguments but for what takes the places that are marked."""
 
-    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-                 places: Iterable[int | str]) -> None:
-        places, count = [*places], len(args)
-        rest = {k: x for k, x in (*enumerate(args), *kwargs.items()) if k not in places}
-
+    def __init__(self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         @functools.wraps(fun)
         def program(*arrays: Any) -> Any:
-            given = rest | dict(zip(places, arrays, strict=True))
-            return fun(*map(given.__getitem__, range(count)), **{k: given[k] for k in kwargs})
+            given = iter(arrays)
+            return fun(*[_filled(x, given) for x in args], **{k: _filled(x, given) for k, x in kwargs.items()})
 
         self.fun = fun
         self.jitted: JitFunction | None = JitFunction(program, counts_keys=False)
+
+    @classmethod
+    def of_arrays(cls, fun: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> _Program:
+        """A function of the arrays among, or within, its arguments."""
+        return cls(fun, [*map(_without_arrays, args)], {k: _without_arrays(x) for k, x in kwargs.items()})
 
     def does_better(self, arrays: Iterable[Any]) -> bool:
         """Whether there are large operations in it that give other bits than NumPy: then it is used from the start."""
@@ -138,7 +157,8 @@ def compiled(fun: F, static: Iterable[str] = ()) -> F:
         if program is None:
             if len(programs) >= _MOST_KNOWN:
                 programs.clear()
-            program = programs[known] = _Program(fun, args, kwargs, arrays)
+            program = programs[known] = _Program(fun, [_HERE if k in arrays else x for k, x in enumerate(args)],
+                                                 {k: _HERE if k in arrays else x for k, x in kwargs.items()})
         return program(arrays.values(), args, kwargs)
 
     return public  # type: ignore[return-value]
@@ -163,37 +183,45 @@ class _Repeated:
         if not self.met:
             self.met = True
             if _may_be_large(arrays):
-                program = _Program(fun, args, kwargs, _places_of_arrays(args, kwargs))
+                program = _Program.of_arrays(fun, args, kwargs)
                 if program.does_better(arrays):
                     self.program = program
                     return program(arrays, args, kwargs)
             out, self.tape, self.exact = record(fun, arrays, args, kwargs)
-            self.exact = self.exact and not _is_large_view(out, arrays)
+            if _is_large_view(out, arrays):
+                self.exact = False
+                if self.tape is not None:
+                    self.tape.stay()
         elif self.tape is not None:
             out = self.tape(*arrays)
         if out is NotImplemented:
             out = fun(*args, **kwargs)
-        if self.exact:
+        if self.exact and not (self.tape is not None and self.tape.is_brief):
             self.spent += time.perf_counter() - before
             if self.spent > _WORTH and not config.disable_jit:
-                self.program = _Program(fun, args, kwargs, _places_of_arrays(args, kwargs))
+                self.program = _Program.of_arrays(fun, args, kwargs)
         return out
 
-    def settle(self, options: Any, fun: Callable[..., Any], args: Sequence[Any], arrays: Sequence[Any]) -> None:
+    def settle(self, options: Any, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+               arrays: Sequence[Any]) -> None:
         """Has `run` be what from now on is called with the arrays, if it is known what that is and nothing is done
         beside: the compiled program, or the tape, if there will be no program."""
         if self.program is None:
-            self.run = None if self.exact or self.tape is None else self.tape.settled()
+            waits = self.tape is None or (self.exact and not self.tape.is_brief)  # for a program
+            self.run = None if waits else self.tape.settled()
         elif self.program.jitted is not None:
             key, run, finish = self.program.jitted.programs.last
             self.run = run if key is options and finish is None else None
-        if self.run is not None and args[0].__class__ is ConcreteArray:
+        if self.run is not None and args and not kwargs and args[0].__class__ is ConcreteArray and (
+                len(args) == 1 or args[1].__class__ is ConcreteArray or _is_fixed(args[1])):
             operands = [x.aval if x.__class__ is ConcreteArray else x for x in args]
             Ways.keep(options, fun, operands, len(arrays), self.run)
 
 
-def _places_of_arrays(args: Sequence[Any], kwargs: dict[str, Any]) -> list[int | str]:
-    return [k for k, x in (*enumerate(args), *kwargs.items()) if x.__class__ is ConcreteArray]
+def _is_fixed(x: Any) -> bool:
+    """Whether an argument is what it is for as long as it is the same thing."""
+    return x.__class__ in _WHOLE or x.__class__ is float or (
+        x.__class__ is tuple and _WHOLE.issuperset(map(type, x)))
 
 
 def _may_be_large(arrays: Sequence[ConcreteArray]) -> bool:
@@ -205,6 +233,44 @@ def _is_large_view(out: Any, arrays: Sequence[ConcreteArray]) -> bool:
     results = out if isinstance(out, (list, tuple)) else [out]
     return any(x.__class__ is ConcreteArray and x.nbytes >= _VIEW
                and any(np.may_share_memory(x._value, a._value) for a in arrays) for x in results)
+
+
+def _note(args: Iterable[Any], key: list[Any], arrays: list[ConcreteArray]) -> bool:
+    """Adds what arguments are told by, arrays by the identity of their types; False if that does not tell all."""
+    for x in args:
+        kind = x.__class__
+        if kind is ConcreteArray:
+            key.append(id(x.aval))
+            arrays.append(x)
+        elif kind in _WHOLE or (kind is float and x and x == x):  # zeros of two signs are equal, NaNs are not
+            key += kind, x
+        elif kind is slice and _WHOLE.issuperset(kinds := (type(x.start), type(x.stop), type(x.step))):
+            key += kind, kinds, x.start, x.stop, x.step
+        elif (kind is tuple or kind is list) and len(x) <= _MOST_ITEMS:
+            key += kind, len(x)
+            if not _note(x, key, arrays):
+                return False
+        elif isinstance(x, (type, np.dtype, enum.Enum)):
+            key += kind, x
+        else:
+            return False
+    return True
+
+
+def _spell(x: Any, key: list[Any], arrays: list[ConcreteArray]) -> bool:
+    """Adds what an argument is told by, arrays by what their types are; whether these are kept. TypeError if it is of
+    no kind that this says everything about."""
+    kind = x.__class__
+    if kind is ConcreteArray:
+        before, aval = x.aval, type_of(x)
+        arrays.append(x)
+        key += aval.shape, aval.dtype, aval.weak_type
+        return before is aval
+    if (kind is tuple or kind is list) and len(x) <= _MOST_ITEMS:
+        key += kind, len(x)
+        return sum([_spell(y, key, arrays) for y in x]) == len(x)
+    key.append(_static(x))
+    return True
 
 
 class _Calls:
@@ -220,18 +286,10 @@ class _Calls:
 
     def call(self, options: Any, args: tuple[Any, ...], kwargs: dict[str, Any], quick: Any = None) -> Any:
         """What the function gives; if the call is known, it will be found under the key `quick`, too."""
-        key: list[Any] = [options, len(args), *kwargs]
-        arrays = []
+        key: list[Any] = [options, *kwargs]
+        arrays: list[ConcreteArray] = []
         try:
-            for x in (*args, *kwargs.values()) if kwargs else args:
-                if x.__class__ is ConcreteArray:
-                    before, aval = x.aval, type_of(x)
-                    if before is not aval:
-                        quick = None  # it tells of the one before, which may go
-                    arrays.append(x)
-                    key += aval.shape, aval.dtype, aval.weak_type
-                else:
-                    key.append(_static(x))
+            kept = _spell((*args, *kwargs.values()), key, arrays)
             this = (*key,)
             found = self.known.get(this)
         except TypeError:
@@ -243,7 +301,7 @@ class _Calls:
                 self.known[this] = None
                 return self.fun(*args, **kwargs)
             found = self.known[this] = _Repeated()
-        if quick is not None:
+        if quick is not None and kept:
             if len(self.quick) >= _MOST_KNOWN:
                 self.quick.clear()
             self.quick[quick] = found, [x.aval for x in arrays]
@@ -259,30 +317,17 @@ def repeated(fun: F) -> F:
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
+        if not kwargs and Ways.is_native:
             out = EVAL.again(public, *args)
             if out is not NotImplemented:
                 return out
         options = settled[0] or config.call_key()
         if current.trace is not EVAL or not EVAL.learns(options):
             return fun(*args, **kwargs)
-        if kwargs:
+        key = [options, len(args), *kwargs]
+        arrays: list[ConcreteArray] = []
+        if not (_note(args, key, arrays) and _note(kwargs.values(), key, arrays)):
             return calls.call(options, args, kwargs)
-        key = [options]
-        arrays = []
-        for x in args:
-            kind = x.__class__
-            if kind is ConcreteArray:
-                key.append(id(x.aval))
-                arrays.append(x)
-            elif kind in _WHOLE or (kind is float and x and x == x):  # zeros of two signs are equal, NaNs are not
-                key += kind, x
-            elif kind is slice and _WHOLE.issuperset(kinds := (type(x.start), type(x.stop), type(x.step))):
-                key += kind, kinds, x.start, x.stop, x.step
-            elif kind is tuple and _WHOLE.issuperset(kinds := (*map(type, x),)):
-                key += kind, kinds, x
-            else:
-                return calls.call(options, args, kwargs)
         this = (*key,)
         known = calls.quick.get(this)
         if known is None:
@@ -293,7 +338,7 @@ def repeated(fun: F) -> F:
             if out is not NotImplemented:
                 return out
         out = found.call(fun, arrays, args, kwargs)
-        found.settle(options, public, args, arrays)
+        found.settle(options, public, args, kwargs, arrays)
         return out
 
     return public  # type: ignore[return-value]

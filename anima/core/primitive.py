@@ -128,6 +128,7 @@ class Primitive:
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., Any] | None = None       # (**params) -> `eval` in place: (arrays for results, threads, *args)
     as_ufunc: Callable[..., Any] | None = None   # (types of operands, params) -> ufunc, or its `reduce`, that `eval` is
+    aligned: Callable[..., Any] | None = None  # (the operand's shape, **params) -> the shape that `eval` stretches
     distribute: Callable[..., Any] | None = None  # for programs in parameters: see `transforms.partition`
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does

@@ -47,9 +47,12 @@ class Ways:
 
     __slots__ = ("_found", "_met", "get", "learns", "options")
     make: Maker = staticmethod(lambda *described: None)          # the run time's, where that is loaded
+    chain: Callable[..., Any] = staticmethod(lambda *tape: None)  # what plays a tape: `runtime.several`
+    can_chain: Callable[..., bool] = staticmethod(lambda step: False)  # whether it plays this step
     is_loaded: Callable[[], bool] = staticmethod(lambda: False)
     keep: Callable[..., None] = staticmethod(lambda *described: None)  # finds a way by native code: `runtime.again`
     forget: Callable[[], None] = staticmethod(lambda: None)            # finds none of them any more
+    is_native = False  # whether functions may be found by native code
     again = 0
 
     def __init__(self, options: Any, learns: bool) -> None:

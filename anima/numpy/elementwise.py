@@ -374,12 +374,14 @@ def conjugate(x: ArrayLike, /) -> Array:
 conj = conjugate
 
 
+@repeated
 def real(val: ArrayLike, /) -> Array:
     """Real part."""
     x = as_array(val, "real")
     return ew.real(x) if is_complex(x.dtype) else x
 
 
+@repeated
 def imag(val: ArrayLike, /) -> Array:
     """Imaginary part; zeros for real numbers."""
     x = as_array(val, "imag")
@@ -449,7 +451,7 @@ def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
         dtypes.result_type(x, y)  # an error where nothing promotes implicitly
         return primitive.bind(*equal_ranks(name, [to_bool(x), to_bool(y)]))
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 logical_and = _logical("logical_and", ew.and_, "Whether both elements are nonzero.")
@@ -549,7 +551,7 @@ def _ignoring_nan(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
             return chosen
         return select_where(isnan(x1), x2, select_where(isnan(x2), x1, chosen))
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 fmax = _ignoring_nan("fmax", ew.max, "The larger of two elements; the other one if one is NaN.")

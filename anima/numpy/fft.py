@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -100,6 +101,7 @@ def _fft2(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: Any) -> Arr
     return _fftn(name, kind, a, s, axes, norm)
 
 
+@repeated
 def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The discrete Fourier transform of `a` along `axis`, of `n` elements (default: all): complex.
 
@@ -111,11 +113,13 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = N
     return _fft("fft", FftType.FFT, a, n, axis, norm)
 
 
+@repeated
 def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `fft`."""
     return _fft("ifft", FftType.IFFT, a, n, axis, norm)
 
 
+@repeated
 def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The frequencies 0 to n//2 of the Fourier transform of real numbers: the others are their conjugates.
 
@@ -124,11 +128,13 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
     return _fft("rfft", FftType.RFFT, a, n, axis, norm)
 
 
+@repeated
 def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft`: `n` real numbers (default: the even number that fits)."""
     return _fft("irfft", FftType.IRFFT, a, n, axis, norm)
 
 
+@repeated
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The real Fourier transform of a Hermitian signal, of which `a` is the first half."""
     x = as_array(operand("anima.numpy.fft.hfft", a))
@@ -137,6 +143,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
     return _fft("hfft", FftType.IRFFT, conjugate, n, axis, _OPPOSITE[norm])
 
 
+@repeated
 @of_sequences
 def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`, of real numbers."""
@@ -144,30 +151,35 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
     return ew.conj(_fft("ihfft", FftType.RFFT, a, n, axis, _OPPOSITE[norm]))
 
 
+@repeated
 def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
          norm: str | None = None) -> Array:
     """`fftn` over two axes."""
     return _fft2("fft2", FftType.FFT, a, s, axes, norm)
 
 
+@repeated
 def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
           norm: str | None = None) -> Array:
     """The inverse of `fft2`."""
     return _fft2("ifft2", FftType.IFFT, a, s, axes, norm)
 
 
+@repeated
 def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
           norm: str | None = None) -> Array:
     """`rfftn` over two axes."""
     return _fft2("rfft2", FftType.RFFT, a, s, axes, norm)
 
 
+@repeated
 def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
            norm: str | None = None) -> Array:
     """The inverse of `rfft2`; `s` are the sizes of the result."""
     return _fft2("irfft2", FftType.IRFFT, a, s, axes, norm)
 
 
+@repeated
 def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
          norm: str | None = None) -> Array:
     """The discrete Fourier transform of `a` over `axes` (default: all, or the last len(s)), of sizes `s`: complex.
@@ -177,18 +189,21 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
     return _fftn("fftn", FftType.FFT, a, s, axes, norm)
 
 
+@repeated
 def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
           norm: str | None = None) -> Array:
     """The inverse of `fftn`."""
     return _fftn("ifftn", FftType.IFFT, a, s, axes, norm)
 
 
+@repeated
 def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
           norm: str | None = None) -> Array:
     """`fftn` of real numbers, of which the last axis keeps the frequencies 0 to n//2. ValueError if `a` is complex."""
     return _fftn("rfftn", FftType.RFFT, a, s, axes, norm)
 
 
+@repeated
 def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
            norm: str | None = None) -> Array:
     """The inverse of `rfftn`; `s` are the sizes of the result (default: even along the last axis)."""
@@ -214,6 +229,7 @@ def _count(name: str, n: Any, d: Any) -> int:
     return int(static_value(n, f"It arose in the argument 'n' of {name}.") if isinstance(n, Tracer) else n)
 
 
+@repeated
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `fft` of `n` samples at distance `d`: 0, 1, ..., -2, -1 over n d.
 
@@ -224,6 +240,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None
     return _frequencies("fftfreq", n, d, dtype, device, -(n // 2), (n + 1) // 2)
 
 
+@repeated
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `rfft` of `n` samples at distance `d`: 0, 1, ..., n//2 over n d.
 
@@ -238,11 +255,13 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = Non
     return _frequencies("rfftfreq", n, d, dtype, device, 0, n // 2 + 1)
 
 
+@repeated
 def fftshift(x: ArrayLike, axes: Any = None) -> Array:
     """`x` with frequency 0 moved to the middle of `axes` (default: all)."""
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
+@repeated
 def ifftshift(x: ArrayLike, axes: Any = None) -> Array:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))

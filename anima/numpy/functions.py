@@ -264,6 +264,7 @@ def _complex_logaddexp(x: Any, y: Any) -> Array:
     return ew.add(larger, ew.log1p(ew.exp(ew.sub(smaller, larger))))
 
 
+@repeated
 def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log2(2**x + 2**y) without overflow on the way."""
     x, y = _strong(*promote_inexact("logaddexp2", x, y))
@@ -291,7 +292,7 @@ def _rounding(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
         dtype = numpy_dtype_of(x)
         return as_array(x) if not is_inexact(dtype) else primitive(x)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 floor = _rounding("floor", ew.floor, "The largest whole number not above x.")
@@ -318,6 +319,7 @@ def _round_half_even(x: Any) -> Array:
     return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
 
 
+@repeated
 def rint(x: ArrayLike, /) -> Array:
     """The nearest whole number, ties to even, as a float."""
     x = operand("rint", x)

@@ -233,6 +233,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 
 # ---------------------------------------------------------------- bits in bytes
 
+@repeated
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements along `axis` (None: flattened), nonzero or zero, as the bits of one uint8.
 
@@ -253,6 +254,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
     return swapaxes(packed, axis, -1)
 
 
+@repeated
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """The bits of uint8 elements, eight along `axis` for each; `count` of them (negative: less that many)."""
     x, axis = _bit_axis("unpackbits", a, axis, bitorder)

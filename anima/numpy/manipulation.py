@@ -129,6 +129,7 @@ def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> A
     return broadcast_array(x, shape)
 
 
+@repeated
 def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """The arguments repeated to their common shape; ValueError if there is none."""
     arrays = as_arrays("broadcast_arrays", *args)
@@ -146,7 +147,7 @@ def _atleast(name: str, rank: int, widen: Callable[[Array], Array], doc: str) ->
             return x if x.ndim >= rank else widen(x)
         return [x if x.ndim >= rank else widen(x) for x in as_arrays(name, *arys)]
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 def _to_3d(x: Array) -> Array:

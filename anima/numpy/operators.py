@@ -33,7 +33,7 @@ from anima.numpy import (
 from anima.numpy.promote import static_value
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
-from anima.runtime import single as single  # single operations that come again
+from anima.runtime import several as several, single as single  # operations that come again, alone or in a row
 from anima.util import lazy_module
 
 generators = lazy_module("anima.random.implementation")

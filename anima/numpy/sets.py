@@ -15,8 +15,10 @@ import numpy as np
 
 from anima.api.eager import repeated
 from anima.core import dtypes
-from anima.core.array import Array
-from anima.core.avals import canonicalize_axis
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray, canonicalize_axis
+from anima.core.state import current
+from anima.core.trace import EVAL, wrap
 from anima.numpy.creation import of_sequences
 from anima.numpy.elementwise import isnan, select_where
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
@@ -98,6 +100,9 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     x = as_array(operand("unique", ar))
     if size is None:
         _needs_values(x, "unique")
+        if type(x) is ConcreteArray and current.trace is EVAL and x.size and (axis is None or x.ndim == 1) and (
+                isinstance(x.dtype, np.dtype) and x.dtype.kind in "biuf"):
+            return _unique_of_known(x, return_index, return_inverse, return_counts, equal_nan)
     if axis is None:
         moved, inverse_shape = ravel(x), x.shape
         axis_out = 0
@@ -131,6 +136,19 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         counts = ew.sub(sh.slice_in_dim(ends, 1, wanted + 1), sh.slice_in_dim(ends, 0, wanted))
         out.append(counts)
     return out[0] if len(out) == 1 else tuple(out)
+
+
+def _unique_of_known(x: ConcreteArray, return_index: bool, return_inverse: bool, return_counts: bool, equal_nan: bool
+                     ) -> Any:
+    """The same by NumPy; with the indices, of equal elements the first one is taken."""
+    found = np.unique(x.elements(), True, return_inverse, return_counts, equal_nan=equal_nan)
+    values = wrap(found[0], x.aval.update(shape=found[0].shape))
+    kind = dtypes.default_int()
+    shapes = [found[1].shape, *([x.shape] if return_inverse else []), found[1].shape]
+    numbers = [wrap(n.astype(kind), ShapedArray(shape, kind))
+               for n, shape in zip(found[1:], shapes, strict=False)]
+    out = [values, *numbers[0 if return_index else 1:]]
+    return values if len(out) == 1 else tuple(out)
 
 
 def _row_order(rows: Array) -> Array:
@@ -320,12 +338,14 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
+@repeated
 def iscomplex(x: ArrayLike) -> Array:
     """Whether elements have an imaginary part."""
     x = as_array(x, "iscomplex")
     return ew.ne(ew.imag(x), 0) if iscomplexobj(x) else sh.full_like(x, False, dtype=np.bool_)
 
 
+@repeated
 def isreal(x: ArrayLike) -> Array:
     """Whether elements have no imaginary part."""
     return ew.not_(iscomplex(x))

@@ -105,6 +105,7 @@ def _check_kth(name: str, x: Array, kth: int, axis: int) -> None:
     canonicalize_axis(kth, x.shape[canonicalize_axis(axis, x.ndim)])
 
 
+@repeated
 def sort_complex(a: ArrayLike) -> Array:
     """`a` sorted along its last axis as complex numbers: by real part, then by imaginary part."""
     x = sort(a)

@@ -311,12 +311,16 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
                                      "this error, pass a static `length` argument.")
         length = int(known.max()) + 1 if known.size else 0
         length = builtins.max(length, minlength, 0)
-    if weights is None:
-        ones = sh.full(values.shape, 1, dtypes.default_int())
-    else:
-        ones = as_array(weights, "bincount", 1)
-        if ones.shape != values.shape:
+    if weights is not None:
+        weights = as_array(weights, "bincount", 1)
+        if weights.shape != values.shape:
             raise ValueError("shape of weights must match shape of x.")
+    return _counted(values, weights, length)
+
+
+@repeated
+def _counted(values: Array, weights: Array | None, length: int) -> Array:
+    ones = sh.full(values.shape, 1, dtypes.default_int()) if weights is None else weights
     values = narrow_index(values) if is_integer(values.dtype) else ew.convert(values, np.dtype(np.int32), False)
     index = ew.clamp(np.int32(0), values, np.int32(length))  # the others are counted at the end, and left out
     return sh.slice_in_dim(sh.full((length + 1,), 0, ones.dtype).at[index].add(ones), 0, length)

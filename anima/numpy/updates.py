@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.api.eager import repeated
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
+from anima.core.state import current
 from anima.core.trace import is_tracing
 from anima.lax.arranging import scatter_sub
 from anima.numpy import windows
@@ -33,6 +35,7 @@ from anima.ops import elementwise as ew, index as ix, shape as sh
 from anima.ops.placing import as_asked
 
 _I32 = np.dtype(np.int32)
+_DEFAULTS = False, False, None, None, True
 
 
 class _IndexUpdateHelper:
@@ -57,9 +60,13 @@ def at(x: Array) -> _IndexUpdateHelper:
 
 def _update(compute: Callable[..., Array], doc: str) -> Callable[..., Array]:
     """A method that updates: `compute(x, index, values, **options)`."""
+    compute = repeated(compute)
+
     @errors.api_boundary
     def method(self: _IndexUpdateRef, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
                mode: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True) -> Array:
+        if (indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices) == _DEFAULTS:
+            return compute(self.array, self.index, values)
         return compute(self.array, self.index, values, indices_are_sorted=indices_are_sorted,
                        unique_indices=unique_indices, mode=mode, out_sharding=out_sharding,
                        wrap_negative_indices=wrap_negative_indices)
@@ -184,6 +191,8 @@ def _common_dtype(dtype: Any, values: Array) -> Any:
         return dtype
     common = dtypes.lattice_result_type((dtype, False), (values.dtype, values.weak_type))[0]
     if common != dtype:
+        if current.recording is not None:
+            current.recording.looked = True  # a tape gives no warnings
         warnings.warn(
             "scatter inputs have incompatible types: cannot safely cast value from "
             f"dtype={dtypes.name(values.dtype)} to dtype={dtypes.name(dtype)}. In future Anima releases this will "

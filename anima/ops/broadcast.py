@@ -167,11 +167,12 @@ class BroadcastInDim(Movement):
                  outs: Sequence[ShapedArray]) -> dict[str, Any]:
         return {**params, "shape": outs[0].shape}
 
+    def aligned(self, given: Shape, *, shape: Shape, broadcast_dimensions: Shape) -> Shape:
+        sizes = dict(zip(broadcast_dimensions, given, strict=True))
+        return tuple([sizes.get(d, 1) for d in range(len(shape))])
+
     def eval(self, x: np.ndarray, *, shape: Shape, broadcast_dimensions: Shape) -> np.ndarray:
-        aligned = [1] * len(shape)
-        for n, d in zip(x.shape, broadcast_dimensions, strict=True):
-            aligned[d] = n
-        out = x.reshape(aligned)
+        out = x.reshape(self.aligned(x.shape, shape=shape, broadcast_dimensions=broadcast_dimensions))
         return out if out.shape == shape else np.broadcast_to(out, shape)
 
     def adjoint(self, ct: Any, x: Linear, *, shape: Shape, broadcast_dimensions: Shape) -> Sequence[Any]:

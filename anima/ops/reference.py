@@ -181,11 +181,10 @@ def round_half(x: np.ndarray, rounding_method: int) -> Any:
 
 def select(which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
     """The case that `which` (bool, or an integer, clamped) names, element by element."""
-    shape = np.broadcast_shapes(which.shape, *(c.shape for c in cases))
     out = cases[0]
     for k, case in enumerate(cases[1:], 1):
         out = np.where(which if which.dtype.kind == "b" else which >= k, case, out)
-    return np.broadcast_to(out, shape)
+    return out if len(cases) > 1 else np.broadcast_to(out, np.broadcast_shapes(out.shape, which.shape))
 
 
 # ---------------------------------------------------------------- bits

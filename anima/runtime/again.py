@@ -238,6 +238,7 @@ def load() -> None:
     keep = table, things, module
     Ways.keep, Ways.forget = table.keep, table.clear
     EVAL.again = calling.function("again", module.address("again"), keep)
+    Ways.is_native = True
     for number, (special, others) in enumerate(methods):
         address = module.address(f"operator{number}")
         setattr(ConcreteArray, special, calling.method(ConcreteArray, special, address, others, keep))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,8 +86,8 @@ define void @sums(ptr %args, ptr %arena, ptr %pool) {
 }
 """
 _COPY = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\ndeclare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-_BRIEF = 1 << 12  # elements that take a microsecond or two, which are not worth letting other threads in for
-_COUNTS = (2, 3)  # arguments of ufuncs, the result among them
+BRIEF = 1 << 12  # elements that take a microsecond or two, which are not worth letting other threads in for
+_COUNTS = (2, 3, 4)  # arguments of loops, the result among them
 
 # PyUFuncObject behind the head of every object: nin, nout, nargs, identity (int); functions, data (pointers);
 # ntypes, reserved (int); name, types (pointers).
@@ -117,7 +117,7 @@ def _word(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
-def _loop(ufunc: np.ufunc, dtypes: Sequence[np.dtype]) -> tuple[int, int] | None:
+def loop(ufunc: np.ufunc, dtypes: Sequence[np.dtype]) -> tuple[int, int] | None:
     """Addresses of the loop for arguments of these types, and of what it is given beside; None: there is none."""
     for k, signature in enumerate(ufunc.types):
         if [np.dtype(c) for c in signature.replace("->", "")] == [*dtypes]:
@@ -128,12 +128,12 @@ def _loop(ufunc: np.ufunc, dtypes: Sequence[np.dtype]) -> tuple[int, int] | None
 @once
 def _sums_as_expected(module: native.Module) -> bool:
     """Whether NumPy's `reduce` calls a loop as `sums` does, once for a row."""
-    loop = _loop(np.add, [np.dtype(np.float32)] * 3)
+    found = loop(np.add, [np.dtype(np.float32)] * 3)
     for row in (np.sin(np.arange(301, dtype=np.float32)), -np.zeros(2, np.float32)):
         out = np.ones(1, np.float32)
         tables = [np.array(n, np.int64) for n in _sums(row.shape, (0,), row.itemsize)]
         calling.enter(module.address("sums"), [x.ctypes.data for x in (row, out)] + [
-            *(loop or ()), *(t.ctypes.data for t in tables)], 0, 0)
+            *(found or ()), *(t.ctypes.data for t in tables)], 0, 0)
         if out.tobytes() != np.add.reduce(row, -1, row.dtype).tobytes():
             return False
     return True
@@ -158,9 +158,19 @@ def _rows(shapes: Sequence[Shape], sizes: Sequence[int]) -> Iterator[tuple[int, 
     yield from found
 
 
-def way(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], numbers: Sequence[type | None],
-        out: ShapedArray) -> Callable[..., Any] | None:
-    """A function that applies an operation of NumPy's to operands of these types (see `Ways.meet`); None: it cannot."""
+class Described(NamedTuple):
+    """An operation as a program does it: the program, what it takes behind the addresses of operands and result, and
+    what has to live as long."""
+
+    program: int
+    more: list[int]
+    keep: Any
+
+
+def described(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], out: ShapedArray,
+              shapes: Sequence[Shape]) -> Described | None:
+    """How an operation of NumPy's is applied to operands of these types, which have the `shapes` before they are
+    stretched; None: it cannot be."""
     function, module = primitive.as_ufunc(avals, params), _module()
     types = [*avals, out]
     kinds = [a.dtype for a in types]
@@ -170,27 +180,53 @@ def way(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], nu
     sizes = [d.itemsize for d in kinds]
     if isinstance(function, np.ufunc):
         ufunc, name = function, f"ufunc{len(kinds)}"
-        described = None if ufunc.nargs != len(kinds) or len(kinds) not in _COUNTS else (
-            _products if ufunc.signature is not None else _stretched)([a.shape for a in types], sizes)
+        if ufunc.nargs != len(kinds) or len(kinds) not in _COUNTS:
+            return None
+        tables = (_products if ufunc.signature is not None else stretched)([*shapes, out.shape], sizes)
     else:  # the method `reduce` of a ufunc
         ufunc, name, kinds = function.__self__, "sums", [out.dtype] * 3
-        described = _sums(avals[0].shape, params["axes"], sizes[0]) if _sums_as_expected(module) else None
-    loop = None if described is None else _loop(ufunc, kinds)
-    if loop is None or described is None:
+        tables = _sums(shapes[0], params["axes"], sizes[0]) if _sums_as_expected(module) else None
+    found = None if tables is None else loop(ufunc, kinds)
+    return None if found is None or tables is None else with_tables(name, found, tables, ufunc)
+
+
+def with_tables(program: str, found: tuple[int, int], tables: Tables, keep: Any) -> Described | None:
+    """A loop (its address, and what it is given beside) with its sizes, strides and rows."""
+    module = _module()
+    if module is None:
+        return None
+    arrays = [np.array(n, np.int64) for n in tables]
+    return Described(module.address(program), [*found, *(t.ctypes.data for t in arrays)], (arrays, keep, module))
+
+
+def way(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], numbers: Sequence[type | None],
+        out: ShapedArray) -> Callable[..., Any] | None:
+    """A function that applies an operation of NumPy's to operands of these types (see `Ways.meet`); None: it cannot."""
+    found = described(primitive, params, avals, out, [a.shape for a in avals])
+    if found is None:
         return None
     again.load()
-    tables = [np.array(n, np.int64) for n in described]
     inputs = [Input(a.dtype, a.size, a, number=n) for a, n in zip(avals, numbers, strict=True)]
-    outputs = [Output(here().allocator(out.size * out.dtype.itemsize), out.shape, out.dtype)]
-    work = avals[0].size * math.prod(avals[1].shape[1:]) >> 6 if function is np.matmul else max(a.size for a in types)
-    return calling.caller(module.address(name), inputs, outputs, None, [*loop, *(t.ctypes.data for t in tables)], False,
-                          (tables, ufunc, module), [out], "single", brief=work <= _BRIEF)
+    return calling.caller(found.program, inputs, [made(out)], None, found.more, False, found.keep, [out], "single",
+                          brief=work(primitive, avals, out) <= BRIEF)
 
 
-_Tables = Sequence[Sequence[int]]  # sizes, strides and rows for a program
+def made(out: ShapedArray) -> Output:
+    """A result of this type."""
+    return Output(here().allocator(out.size * out.dtype.itemsize), out.shape, out.dtype)
 
 
-def _products(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables:
+def work(primitive: Any, avals: Sequence[ShapedArray], out: ShapedArray) -> int:
+    """About how many elements an operation takes as long as."""
+    if primitive.name == "dot_general":
+        return avals[0].size * math.prod(avals[1].shape[1:]) >> 6
+    return max([a.size for a in (*avals, out)])
+
+
+Tables = Sequence[Sequence[int]]  # sizes, strides and rows for a program
+
+
+def _products(shapes: Sequence[Shape], sizes: Sequence[int]) -> Tables:
     k, n = shapes[0][-1], math.prod(shapes[1][1:])  # a vector is a row on the left, a column on the right
     strides = [0, 0, 0]
     for columns, size in zip((k, n, n), sizes, strict=True):
@@ -198,7 +234,7 @@ def _products(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables:
     return [1, math.prod(shapes[0][:-1]), k, n], strides, [1, 0, 0, 0]
 
 
-def _stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables | None:
+def stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> Tables | None:
     """None where one loop over rows is not enough."""
     over = [*_rows(shapes, sizes)]
     if len(over) > 2:
@@ -208,7 +244,7 @@ def _stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables | None:
     return [elements], strides, [rows, *steps]
 
 
-def _sums(shape: Shape, axes: Shape, size: int) -> _Tables:
+def _sums(shape: Shape, axes: Shape, size: int) -> Tables:
     """Along the last axes, or the first ones."""
     elements = math.prod([shape[a] for a in axes])
     rows = math.prod(shape) // elements
