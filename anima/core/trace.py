@@ -40,6 +40,7 @@ class Trace:
     label = "Trace"
     is_ground = False  # nothing is transformed or recorded: operations run at once
     holds_refs = True  # those made under it are cells of its own
+    recalls = False    # it knows an operation again by its parameters, where these are the same things
 
     def __init__(self, parent: Trace | None):
         self.parent = parent

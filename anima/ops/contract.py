@@ -182,10 +182,10 @@ class DotGeneral(Bilinear):
 
     def as_ufunc(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> np.ufunc | None:
         lhs, rhs = avals
-        as_they_are = (params["dimension_numbers"] == (((lhs.ndim - 1,), (0,)), ((), ()))
-                       and 1 <= lhs.ndim <= 2 and 1 <= rhs.ndim <= 2)
+        (contracted, _), batch = params["dimension_numbers"]
+        of_matrices = len(contracted) == 1 and batch == ((), ()) and 1 <= lhs.ndim <= 2 and 1 <= rhs.ndim <= 2
         dtypes_ = {lhs.dtype, rhs.dtype, params.get("preferred_element_type") or lhs.dtype}
-        return np.matmul if as_they_are and len(dtypes_) == 1 and lhs.dtype not in WIDER else None
+        return np.matmul if of_matrices and len(dtypes_) == 1 and lhs.dtype not in WIDER else None
 
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
               preferred_element_type: Any = None) -> ShapedArray:

@@ -182,7 +182,9 @@ def described(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArra
         ufunc, name = function, f"ufunc{len(kinds)}"
         if ufunc.nargs != len(kinds) or len(kinds) not in _COUNTS:
             return None
-        tables = (_products if ufunc.signature is not None else stretched)([*shapes, out.shape], sizes)
+        both = [*shapes, out.shape]
+        tables = stretched(both, sizes) if ufunc.signature is None else _products(
+            both, sizes, params["dimension_numbers"][0])
     else:  # the method `reduce` of a ufunc
         ufunc, name, kinds = function.__self__, "sums", [out.dtype] * 3
         tables = _sums(shapes[0], params["axes"], sizes[0]) if _sums_as_expected(module) else None
@@ -226,12 +228,18 @@ def work(primitive: Any, avals: Sequence[ShapedArray], out: ShapedArray) -> int:
 Tables = Sequence[Sequence[int]]  # sizes, strides and rows for a program
 
 
-def _products(shapes: Sequence[Shape], sizes: Sequence[int]) -> Tables:
-    k, n = shapes[0][-1], math.prod(shapes[1][1:])  # a vector is a row on the left, a column on the right
+def _products(shapes: Sequence[Shape], sizes: Sequence[int], contracted: Sequence[Shape]) -> Tables | None:
+    """Of two matrices along these dimensions; a vector is a row on the left, a column on the right."""
+    (left, right, _), ((along,), (down,)) = shapes, contracted
+    k = left[along]
+    if not k:
+        return None
+    m, n = math.prod(left) // k, math.prod(right) // k
     strides = [0, 0, 0]
-    for columns, size in zip((k, n, n), sizes, strict=True):
-        strides.extend((columns * size, size))
-    return [1, math.prod(shapes[0][:-1]), k, n], strides, [1, 0, 0, 0]
+    for steps, size in zip(((k, 1) if along == len(left) - 1 else (1, m), (n, 1) if down == 0 else (1, k), (n, 1)),
+                           sizes, strict=True):
+        strides.extend([step * size for step in steps])
+    return [1, m, k, n], strides, [1, 0, 0, 0]
 
 
 def stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> Tables | None:

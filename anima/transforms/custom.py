@@ -16,8 +16,10 @@ from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
 from anima import errors, tree
+from anima.config import config
 from anima.core import dtypes
-from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray, standing, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import (
@@ -311,6 +313,14 @@ def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Trace
     return close(jaxpr, consts)
 
 
+_TOLD = frozenset((type(None), bool, int, str))  # types of values that say all about arguments
+_MOST_RECALLED = 1024
+
+
+class Recalled(partial[Any]):
+    """A rule that is the same thing in each call."""
+
+
 class TracedBody(NamedTuple):
     """A function's body: the values it closes over come before its own flat arguments."""
 
@@ -329,6 +339,8 @@ class Custom:
                  nondiff_argnames: Sequence[str] = ()):
         update_wrapper(self, fun, updated=())
         self.fun = fun
+        self.is_ours = (getattr(fun, "__module__", None) or "").partition(".")[0] == "anima"
+        self.recalled: dict[Any, tuple[TracedBody, Recalled]] = {}
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         unknown = [n for n in nondiff_argnames if n not in names]
         if unknown:
@@ -434,11 +446,32 @@ class custom_jvp(Custom):
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
         if self.just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
-        t = self.trace_body(args, kwargs)
-        rule = partial(self._rule, name, self._in_order(t.nondiff), t.in_tree, t.out_tree)
+        t, rule = self._recalled(args) if current.trace.recalls and not kwargs else self._traced(args, kwargs)
         outs = custom_jvp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, jvp=rule, num_consts=len(t.consts),
                                       name=name, symbolic_zeros=self.symbolic_zeros)
         return tree.unflatten(t.out_tree, outs)
+
+    def _traced(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[TracedBody, Callable[..., Any]]:
+        t = self.trace_body(args, kwargs)
+        return t, partial(self._rule, fun_name(self.fun), self._in_order(t.nondiff), t.in_tree, t.out_tree)
+
+    def _recalled(self, args: Sequence[Any]) -> tuple[TracedBody, Callable[..., Any]]:
+        """The same, which of a function of the library depends on the types of arrays and on other values alone: it is
+        the same thing in each call."""
+        told = [(type(x), x) if type(x) in _TOLD else standing(aval_of(x)) if isinstance(x, (ConcreteArray, Tracer))
+                else None for x in args]
+        if not self.is_ours or None in told:
+            return self._traced(args, {})
+        flat = [x for x in args if type(x) not in _TOLD]
+        found = self.recalled.get(key := (config.call_key(), *told))
+        if found is None:
+            t, rule = self._traced(args, {})
+            if t.consts or [*map(id, t.flat)] != [*map(id, flat)]:
+                return t, rule
+            if len(self.recalled) >= _MOST_RECALLED:
+                self.recalled.clear()
+            found = self.recalled[key] = t._replace(flat=[]), Recalled(rule)
+        return found[0]._replace(flat=flat), found[1]
 
     def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any,
               primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:

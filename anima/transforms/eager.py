@@ -28,6 +28,7 @@ from anima.core.replay import Played, played
 from anima.core.stage import StageTrace, hoisted, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Trace, aval_of, is_plain, type_of, under
+from anima.transforms.custom import Recalled
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import JVPTracer
 from anima.transforms.linearize import LinearizeTrace, PartialTrace, linearize_flat
@@ -88,14 +89,16 @@ class _Moved(JVPTracer):
 class _Step:
     """Where a walk is after one more operation."""
 
-    __slots__ = ("after", "linear", "moves", "source", "types")
+    __slots__ = ("after", "linear", "moves", "run", "source", "types")
     count = 0
 
-    def __init__(self, types: Sequence[ShapedArray], moves: Sequence[bool], where: source.Source | None) -> None:
+    def __init__(self, types: Sequence[ShapedArray], moves: Sequence[bool], where: source.Source | None,
+                 run: Callable[[Sequence[Any]], Any] | None = None) -> None:
         self.after: dict[Any, _Step] = {}
         self.types = types  # of the operands, which keys tell by identity
         self.moves = moves  # which results have tangents; the others are values like any
         self.source = where
+        self.run = run      # what gives the results of an operation with a rule of its own
         self.linear: dict[tuple[int | None, ...], _Linear] = {}  # by the numbers of what is returned
         _Step.count += 1
 
@@ -122,6 +125,8 @@ class _Run(NamedTuple):
 
 class _AgainTrace(LinearizeTrace):
     """Runs operations as long as they are those of a call before; linearises from where they are not."""
+
+    recalls = True
 
     def __init__(self, recorder: StageTrace, start: _Step) -> None:
         super().__init__(EVAL, recorder)
@@ -176,7 +181,7 @@ class _AgainTrace(LinearizeTrace):
             return self._learn(place, known, primitive, args, primals, params)
         before, current.trace = current.trace, EVAL
         try:
-            out = EVAL.process(primitive, primals, params)
+            out = EVAL.process(primitive, primals, params) if step.run is None else step.run(primals)
         finally:
             current.trace = before
         self.place = step
@@ -208,12 +213,17 @@ class _AgainTrace(LinearizeTrace):
         self.nbytes += sum([a.size * a.dtype.itemsize for a in map(aval_of, outs)])
         if key in place.after:
             self.place = place.after[key]
-        elif (own is None or not all(a is b and a.__class__ is ConcreteArray for a, b in zip(outs, own, strict=True))
-              or not all(map(is_plain, params.values())) or self.nbytes > _MOST_BYTES or _Step.count >= _MOST_STEPS):
+        elif self.nbytes > _MOST_BYTES or _Step.count >= _MOST_STEPS:
             self.place = None
         else:
-            self.place = place.after[key] = _Step(list(map(aval_of, primals)), [x.__class__ is _Moved for x in results],
-                                                  current.source or source.here())
+            fine = own is not None and all(a is b and a.__class__ is ConcreteArray
+                                           for a, b in zip(outs, own, strict=True))
+            run = None if fine else _run_of_rule(primals, [x.__class__ is _Moved for x in args], params)
+            lasts = all(map(is_plain, params.values())) if fine else run is not None
+            self.place = _Step([*map(aval_of, primals)], [x.__class__ is _Moved for x in results],
+                               current.source or source.here(), run) if lasts else None
+            if self.place is not None:
+                place.after[key] = self.place
         return results if many else results[0]
 
     def leave(self) -> None:
@@ -266,6 +276,30 @@ class _AgainTrace(LinearizeTrace):
         pairs = [self.split(x) for x in outs]
         jaxpr, consts = self.recorder.finish([t for _, t in pairs if not isinstance(t, Zero)])
         return [p for p, _ in pairs], [not isinstance(t, Zero) for _, t in pairs], jaxpr, consts
+
+
+def _run_of_rule(primals: Sequence[Any], moves: Sequence[bool], params: dict[str, Any]
+                 ) -> Callable[[Sequence[Any]], Any] | None:
+    """What gives the results that a rule does, which is the same thing in each call, for operands of such types, of
+    which some have tangents; None where that is not so."""
+    rule = params.get("jvp")
+    if not isinstance(rule, Recalled) or not all(x.__class__ is ConcreteArray for x in primals):
+        return None
+
+    avals = list(map(aval_of, primals))
+    tangents = [tangent_aval(a) for a in avals]
+
+    def results(*values: Any) -> Any:
+        given = iter(values[len(avals):])
+        return rule(values[:len(avals)], [next(given) if moved else Zero(a)
+                                          for a, moved in zip(tangents, moves, strict=True)])[0]
+
+    jaxpr, consts = trace_to_jaxpr(results, [*avals, *compress(tangents, moves)])
+    jaxpr, needed = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    program = played(ClosedJaxpr(jaxpr, consts))
+    if program is None or any(needed[len(avals):]):
+        return None
+    return lambda values: program([*compress(values, needed)])
 
 
 class _Linear:

@@ -69,6 +69,8 @@ def layer(w: Any, x: Any) -> Any:
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "layer": (layer, (W, X)),
+    "logits": (lambda w, x: -anima.nn.log_softmax(x @ w)[:, 1].sum() + anima.nn.logsumexp(x @ w), (W, X)),
+    "rules of the library": (lambda x: jnp.logaddexp(x, x * x).sum() + jnp.sinc(x).sum() + anima.nn.relu6(x).sum(), (X,)),
     "number": (lambda x: jnp.sin(x) * x ** 3 / (1 + x * x), (2.0,)),
     "weak": (lambda x: x ** 2.5 + 2 * x, (3.0,)),
     "the argument": (lambda x: x, (2.0,)),
@@ -123,6 +125,29 @@ def test_what_is_known_is_not_made_again(runs: Runs) -> None:
     for _ in range(5):
         gradient(W, X)
     assert (runs.made, runs.left) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["relu", "logits", "softmax", "rules of the library"])
+def test_rules_of_the_library_are_known(name: str, runs: Runs) -> None:
+    fun, args = FUNCTIONS[name]
+    for _ in range(4):
+        anima.grad(fun)(*args)
+    assert (runs.made, runs.left) == (1, 0)
+
+
+def test_rules_of_users_are_asked_in_each_call() -> None:
+    asked = []
+
+    @anima.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        asked.append(1)
+        return f(*primals), tangents[0] * len(asked)
+
+    assert [float(anima.grad(f)(1.0)) for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def test_python_decides_in_each_call(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
