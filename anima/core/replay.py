@@ -130,12 +130,12 @@ class Player:
 
     def play(self, args: Sequence[ConcreteArray]) -> Any:
         """The results for arguments that hold elements."""
-        self._played += 1
-        if self._played == _OFTEN:
+        self._played = played = self._played + 1
+        if played == _OFTEN:
             if Ways.often():
                 self._prepare()
             else:
-                self._played -= 1
+                self._played = played - 1
         if self._native is not None:
             out = self._native(*args)
             if out is not NotImplemented:
@@ -172,7 +172,7 @@ class Player:
         types |= {k: aval for step in self._steps for k, aval in zip(step.places, step.results, strict=True)}
         last = {k: n for n, step in enumerate(self._steps) for k in step.sources} | dict.fromkeys(
             self._outs, len(self._steps))
-        self._rows, end = [], 0
+        rows, end = [], 0
         for known, found in itertools.groupby(self._steps, Ways.can_chain):
             row = [*found]
             end += len(row)
@@ -181,7 +181,8 @@ class Player:
                        if k not in constants and k not in made]
             places = [k for k in made if last.get(k, -1) >= end]
             native = Ways.chain(row, constants, {k: types[k] for k in sources}, places, "list") if known else None
-            self._rows.append(_Row(row, native, sources, places))
+            rows.append(_Row(row, native, sources, places))
+        self._rows = rows  # at once: other threads may play
 
 
 def _view(aval: ShapedArray) -> Callable[..., Any]:
