@@ -1,4 +1,5 @@
-"""Calls of the library outside of `jit`, on small arrays and on large ones, beside JAX where it is installed.
+"""Calls of the library outside of `jit`, on small arrays and on large ones, beside NumPy where it has the same, and
+beside JAX where it is installed.
 
     python -m benchmarks.eager [WORD ...]       only the rows that have one of the words
 """
@@ -74,16 +75,31 @@ def names(m: Any) -> dict[str, Any]:
 
 def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
     fun = eval(call, scope)
-    return lambda: m.block_until_ready(fun())
+    return fun if m is anima else lambda: m.block_until_ready(fun())  # Anima's results are there when it returns
+
+
+def by_numpy(call: CodeType, scope: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """The same text where NumPy has what it says."""
+    own = {name: np.asarray(x) for name, x in scope.items() if name != "key" and isinstance(x, anima.Array)}
+    fun = eval(call, {"jnp": np, "linalg": np.linalg, **own})
+    try:
+        fun()
+    except (AttributeError, NameError, TypeError):
+        return {}
+    return {"numpy": fun}
 
 
 def cases(words: list[str]) -> list[Case]:
     libraries = {"anima": anima, **({"jax": jax} if HAVE_JAX else {})}
     scopes = {who: names(m) for who, m in libraries.items()}
     texts = [t.strip() for t in (CALLS + LARGE).replace("\n", ";").split(";") if t.strip()]
-    return [Case(text, {who: run(compile(f"lambda: {text}", text, "eval"), m, scopes[who])
-                        for who, m in libraries.items()}, warm=WARM)
-            for text in texts if not words or any(w in text for w in words)]
+    found = []
+    for text in texts:
+        if not words or any(w in text for w in words):
+            call = compile(f"lambda: {text}", text, "eval")
+            found.append(Case(text, {who: run(call, m, scopes[who]) for who, m in libraries.items()}
+                              | by_numpy(call, scopes["anima"]), warm=WARM))
+    return found
 
 
 def main(words: list[str] | None = None) -> None:

@@ -380,6 +380,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     return sh.full(canonical_shape(shape), 1, dtype)
 
 
+@repeated
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values nobody relies on: zeros."""
     if device is not None or out_sharding is not None:
@@ -433,6 +434,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return _filled_like("ones_like", a, 1, dtype, shape)
 
 
+@repeated
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array of the shape and dtype of `prototype` whose values nobody relies on: zeros."""
     if device is not None:
