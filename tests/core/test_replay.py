@@ -98,3 +98,10 @@ def test_large_constants_are_not_kept() -> None:
         _, tape, _ = replay.record(lambda x, large=large: lax.mul(large, lax.broadcast_in_dim(x, large.shape, (0,))),
                                    [x], (x,), {})
         assert (tape is not None) == keeps
+
+
+def test_what_is_made_of_constants_alone_is_one() -> None:
+    large, x = jnp.ones(replay._MOST_KEPT), jnp.ones(1)
+    _, tape, _ = replay.record(lambda x: lax.add(x, lax.exp(lax.slice(large, (0,), (1,)))), [x], (x,), {})
+    assert tape is not None and tape.kept == 4
+    equal(tape(x), lax.add(x, lax.exp(x)))

@@ -70,7 +70,8 @@ def layer(w: Any, x: Any) -> Any:
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "layer": (layer, (W, X)),
     "logits": (lambda w, x: -anima.nn.log_softmax(x @ w)[:, 1].sum() + anima.nn.logsumexp(x @ w), (W, X)),
-    "rules of the library": (lambda x: jnp.logaddexp(x, x * x).sum() + jnp.sinc(x).sum() + anima.nn.relu6(x).sum(), (X,)),
+    "rules of the library": (lambda x: jnp.logaddexp(x, x * x).sum() + jnp.sinc(x).sum()
+                                       + anima.nn.relu6(x).sum(), (X,)),
     "number": (lambda x: jnp.sin(x) * x ** 3 / (1 + x * x), (2.0,)),
     "weak": (lambda x: x ** 2.5 + 2 * x, (3.0,)),
     "the argument": (lambda x: x, (2.0,)),
