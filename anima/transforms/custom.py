@@ -335,6 +335,8 @@ class TracedBody(NamedTuple):
 class Custom:
     """A function, its arguments that are not differentiated, and how to call it."""
 
+    __slots__ = ("__dict__", "__weakref__", "recalled")  # what it recalls is no part of what it is (see `core.intern`)
+
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
                  nondiff_argnames: Sequence[str] = ()):
         update_wrapper(self, fun, updated=())

@@ -333,3 +333,12 @@ def test_caches_that_are_cleared_meanwhile() -> None:
     for t in threads:
         t.join()
     assert len(found) == 200 and all(bits(g) == bits(expected) for g in found)
+
+
+def test_what_rules_recall_is_no_part_of_programs() -> None:
+    """Loops outside of jit tell programs by all that rules in them consist of."""
+    x = jnp.arange(6.0)
+    for _ in range(3):
+        anima.grad(lambda x: jnp.logaddexp(x, 2 * x).sum())(x)
+    total, _ = lax.scan(lambda a, b: (anima.vmap(jnp.logaddexp)(a, b), None), x[:2], x.reshape(3, 2))
+    np.testing.assert_allclose(total[0], np.logaddexp.reduce([0.0, 0.0, 2.0, 4.0]), rtol=1e-6)
