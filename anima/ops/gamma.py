@@ -77,7 +77,7 @@ class Functions:
 
     `split(x)` is f and k with x = 2**k (1 + f); `repeat(active, state, step)` the state after steps that each give
     a new state and which elements go on, `active` the first to do so; `if_any(rare, x, compute)` what is computed where
-    something rare is the case, and `x` elsewhere.
+    something rare is the case, and `x` elsewhere. `single` where results are rounded to float32.
     """
 
     exp: Callable[[Number], Number]
@@ -94,6 +94,8 @@ class Functions:
     split: Callable[[Number], tuple[Number, Number]]
     repeat: Callable[[Any, list[Number], Callable[..., Any]], Sequence[Number]]
     if_any: Callable[[Any, Number, Callable[[], Number]], Number]
+    power_of_two: Callable[[Number], Number]
+    single: bool = False
 
 
 def _numpy_split(x: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -115,7 +117,8 @@ def _numpy_if_any(rare: Any, x: Number, compute: Callable[[], Number]) -> Number
 
 
 NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.sin, np.cos, np.rint, np.abs, np.where,
-                  series.polynomial, _numpy_split, _numpy_repeat, _numpy_if_any)
+                  series.polynomial, _numpy_split, _numpy_repeat, _numpy_if_any,
+                  lambda n: np.ldexp(1.0, n))
 
 
 def whole(x: Number, f: Functions) -> Number:

@@ -10,6 +10,7 @@ that accuracy is relative to the result near them too; left of 0 lgamma and diga
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf, log, nan, pi, sqrt
 
 import numpy as np
@@ -97,7 +98,8 @@ DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215
                0.00749953202404158, -0.017270703895213325)
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
 FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, sin, cos, Num.rint, Num.abs, select, horner, split,
-                     repeat, if_any)
+                     repeat, if_any, power_of_two)
+SINGLE_FORMULAS = replace(FORMULAS, single=True)
 
 
 # Error functions -----------------------------------------------------------------------------------
@@ -296,7 +298,7 @@ def _digamma_near(a: Num) -> Num:
     return ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
 
 
-def _digamma(x: Num, pairs: bool) -> Num:
+def digamma_of(x: Num, pairs: bool) -> Num:
     """The derivative of lgamma; NaN at 0, -1, -2, ... `pairs` of numbers as in `_lgamma`."""
     pole = (x <= 0.0) & (x == x.rint())
     left = (x < 0.0) & ~pole
@@ -324,4 +326,4 @@ def _in_f64(function: Callable[[Num, bool], Num]) -> Callable[[Num], Num]:
 
 
 lgamma = _in_f64(_lgamma)
-digamma = _in_f64(_digamma)
+digamma = _in_f64(digamma_of)
