@@ -126,6 +126,7 @@ class Elementwise(Primitive):
     """
 
     large: int | None = LARGE
+    loads = False  # whether to compute a value imports a package that takes longer than to compile a program
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,

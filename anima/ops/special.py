@@ -55,6 +55,12 @@ def _named(name: str) -> Callable[..., Any]:
     return lambda *args: getattr(_scipy(), name)(*args)
 
 
+class SciPyBacked(Elementwise):
+    """An operation whose values on NumPy arrays are SciPy's."""
+
+    loads = True
+
+
 # ---------------------------------------------------------------- values
 
 def _erfc(x: np.ndarray) -> Any:
@@ -255,47 +261,47 @@ def _zeta_slope(t: Any, y: Any, x: Any, q: Any) -> Any:
     return mul(t, select_n_p.bind(eq(y, y), y, total))
 
 
-erf = Elementwise("erf", _named("erf"), REAL, "The error function.",
+erf = SciPyBacked("erf", _named("erf"), REAL, "The error function.",
                   cost=10, jvp=(lambda t, y, x: mul(2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
-erfc = Elementwise("erfc", _erfc, REAL, "1 - erf(x), accurate for large x.",
+erfc = SciPyBacked("erfc", _erfc, REAL, "1 - erf(x), accurate for large x.",
                    cost=40, jvp=(lambda t, y, x: mul(-2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
-erf_inv = Elementwise("erf_inv", _erf_inv, REAL, "The inverse of erf.",
+erf_inv = SciPyBacked("erf_inv", _erf_inv, REAL, "The inverse of erf.",
                       cost=15, jvp=(lambda t, y, x: mul(math.sqrt(math.pi) / 2, mul(t, exp(square(y)))),))
-lgamma = Elementwise("lgamma", _lgamma, REAL, "log |Gamma(x)|.",
+lgamma = SciPyBacked("lgamma", _lgamma, REAL, "log |Gamma(x)|.",
                      cost=50, jvp=(lambda t, y, x: mul(t, digamma(x)),))
-digamma = Elementwise("digamma", _digamma, REAL, "The derivative of lgamma; NaN at its poles.",
+digamma = SciPyBacked("digamma", _digamma, REAL, "The derivative of lgamma; NaN at its poles.",
                       cost=30, jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
-polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
+polygamma = SciPyBacked("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
                         operands="m x", cost=400,
                         jvp=(no_derivative("polygamma", "m", ValueError),
                              lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
-zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
+zeta = SciPyBacked("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
                    operands="x q", cost=90,
                    jvp=(_zeta_slope, lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
 bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
 bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          cost=15, jvp=(_i1e_slope,))
-igamma = Elementwise("igamma", _improved("gammainc", incomplete.igamma, _apart), REAL,
+igamma = SciPyBacked("igamma", _improved("gammainc", incomplete.igamma, _apart), REAL,
                      "Regularized lower incomplete gamma function.",
                      operands="a x", cost=140,
                      jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
                           lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
-igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apart), REAL,
+igammac = SciPyBacked("igammac", _improved("gammaincc", incomplete.igammac, _apart), REAL,
                       "Regularized upper incomplete gamma function.",
                       operands="a x", cost=140,
                       jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
                            lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
-igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
+igamma_grad_a = SciPyBacked("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
                             operands="a x",
                             cost=180, jvp=(no_derivative("igamma_grad_a", "a"),
                                             lambda t, y, a, x: mul(mul(t, _igamma_slope(a, x)), _log_excess(a, x))))
-random_gamma_grad_p = Elementwise(
+random_gamma_grad_p = SciPyBacked(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
     cost=100, jvp=(no_derivative("random_gamma_grad", "a"),
                    lambda t, y, a, x: neg(mul(t, add(_log_excess(a, x), mul(y, sub(div(sub(a, 1.0), x), 1.0)))))))
-betainc = Elementwise("regularized_incomplete_beta", _improved("betainc", incomplete.betainc, _within), REAL,
+betainc = SciPyBacked("regularized_incomplete_beta", _improved("betainc", incomplete.betainc, _within), REAL,
                       "Regularized incomplete beta function I_x(a, b).", operands="a b x",
                       cost=260,
                       jvp=(no_derivative("betainc", "a", ValueError), no_derivative("betainc", "b", ValueError),

@@ -110,8 +110,10 @@ def _equal(eqn: Eqn, invars: list[Atom], known: dict[Any, Sequence[Var]]) -> Seq
 
 
 def _constant(eqn: Eqn, invars: list[Atom]) -> Atom | None:
-    """The value of a scalar operation on literals."""
+    """The value of a scalar operation on literals; those that would import SciPy for it are left to compiled code."""
     if not invars or any(type(v) is Var for v in invars) or not isinstance(eqn.primitive, Elementwise):
+        return None
+    if eqn.primitive.loads:
         return None
     out = eqn.outvars[0].aval
     if out.shape:
