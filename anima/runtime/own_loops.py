@@ -58,6 +58,7 @@ _REPEATED = """
   store <{lanes} x {kind}> %all{k}, ptr %room{k}
   %w{k} = select i1 %still{k}, ptr %room{k}, ptr %p{k}"""
 
+
 def _llvm(dtype: np.dtype) -> str:
     return f"i{8 * dtype.itemsize}" if dtype.kind in "biu" else {"f4": "float", "f8": "double"}[dtype.str[1:]]
 

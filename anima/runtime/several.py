@@ -251,7 +251,8 @@ def _moved(step: Applied) -> Iterator[tuple[int, int, single.Tables | None]]:
         else:  # concatenate
             at = begun * whole[params["dimension"]]
             begun += aval.shape[params["dimension"]]
-        yield skipped, at, _tables(shape, steps, whole, size)
+        axes = [(n, strides) for n, *strides in zip(shape[::-1], steps[::-1], whole[::-1], strict=True)]
+        yield skipped, at, single.two_loops([*axes, (1, [0, 0])])
 
 
 _SAME = {"stop_gradient", "copy"}
@@ -260,23 +261,6 @@ _MOVES = {"broadcast_in_dim", "transpose", "slice", "rev", "concatenate"}
 
 def _strides(aval: ShapedArray) -> list[int]:
     return [math.prod(aval.shape[d + 1:]) * aval.dtype.itemsize for d in range(aval.ndim)]
-
-
-def _tables(shape: Shape, steps: Sequence[int], whole: Sequence[int], size: int) -> single.Tables | None:
-    """Two loops over elements that lie by `steps` in one array and as `whole` says in another; None: more are needed.
-    """
-    over: list[tuple[int, list[int]]] = []
-    for n, *strides in zip(shape[::-1], steps[::-1], whole[::-1], strict=True):
-        if n == 1:
-            continue
-        if over and strides == [over[-1][0] * s for s in over[-1][1]]:
-            over[-1] = over[-1][0] * n, over[-1][1]
-        else:
-            over.append((n, strides))
-    if len(over) > 2:
-        return None
-    (elements, strides), (rows, more) = (*over, (1, [size, size]), (1, [0, 0]))[:2]
-    return [elements], strides, [rows, *more]
 
 
 # --- Tapes -----------------------------------------------------------------------------------

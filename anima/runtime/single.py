@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,23 +139,24 @@ def _sums_as_expected(module: native.Module) -> bool:
     return True
 
 
-def _rows(shapes: Sequence[Shape], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """The loops over arrays that are stretched to the last of the shapes, innermost first: elements, and bytes from one
-    to the next in each array. Loops that go through all arrays as one do are one."""
-    places = [*sizes]
+def two_loops(axes: Iterable[tuple[int, Sequence[int]]]) -> Tables | None:
+    """Loops over axes, innermost first: elements, and bytes from one to the next in each array. Axes that go through
+    all arrays as one do are one; None where two loops are not enough."""
     found: list[tuple[int, list[int]]] = []
-    for axis in range(1, len(shapes[-1]) + 1):
-        size = shapes[-1][-axis]
-        have = [s[-axis] if len(s) >= axis else 1 for s in shapes]
-        strides = [0 if n == 1 else place for n, place in zip(have, places, strict=True)]
-        places = [place * n for n, place in zip(have, places, strict=True)]
+    still: list[int] = []
+    for size, steps in axes:
+        strides = [*steps]
+        still = [0] * len(strides)
         if size == 1:
             continue
         if found and strides == [found[-1][0] * s for s in found[-1][1]]:
             found[-1] = found[-1][0] * size, found[-1][1]
         else:
             found.append((size, strides))
-    yield from found
+    if len(found) > 2:
+        return None
+    (elements, strides), (rows, steps) = (*found, (1, still), (1, still))[:2]
+    return [elements], strides, [rows, *steps]
 
 
 class Described(NamedTuple):
@@ -243,13 +244,15 @@ def _products(shapes: Sequence[Shape], sizes: Sequence[int], contracted: Sequenc
 
 
 def stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> Tables | None:
-    """None where one loop over rows is not enough."""
-    over = [*_rows(shapes, sizes)]
-    if len(over) > 2:
-        return None
-    still = 1, [0] * len(sizes)
-    (elements, strides), (rows, steps) = (*over, still, still)[:2]
-    return [elements], strides, [rows, *steps]
+    """Loops over arrays that are stretched to the last of the shapes; None where two are not enough."""
+    def axes() -> Iterator[tuple[int, list[int]]]:
+        places = [*sizes]
+        for axis in range(1, len(shapes[-1]) + 1):
+            have = [s[-axis] if len(s) >= axis else 1 for s in shapes]
+            yield shapes[-1][-axis], [0 if n == 1 else place for n, place in zip(have, places, strict=True)]
+            places = [place * n for n, place in zip(have, places, strict=True)]
+
+    return two_loops([*axes(), (1, [0] * len(sizes))])
 
 
 def _sums(shape: Shape, axes: Shape, size: int) -> Tables:
