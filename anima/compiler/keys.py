@@ -36,10 +36,12 @@ from anima.compiler.ir.loops import (
 
 
 def statements_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
-    """The text of statements, buffers named as in `buffers` (local ones by their own names)."""
+    """The text of statements, buffers named as in `buffers` (local ones by their own names). Kernels that stand several
+    times are written once."""
     out: list[str] = []
+    kernels: dict[int, int] = {}
     for stmt in stmts:
-        _write(stmt, buffers, out)
+        _write(stmt, buffers, kernels, out)
     return "".join(out)
 
 
@@ -47,23 +49,10 @@ def program_key(program: Program) -> str:
     """The text of a whole program; values of constants are not part of it."""
     names = {b.name: str(i) for i, b in enumerate(program.buffers)}
     head = ";".join(f"{b.role}:{b.dtype}:{b.size}:{b.offset}:{names.get(b.alias or '', '')}" for b in program.buffers)
-    return f"{program.name}|{program.arena}|{program.flushes}|{head}|{_body_key(program.body, names)}"
+    return f"{program.name}|{program.arena}|{program.flushes}|{head}|{statements_key(program.body, names)}"
 
 
-def _body_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
-    """The text of a program's body, in which kernels that stand several times are written once."""
-    out: list[str] = []
-    numbers = {id(s): n for n, s in enumerate(stmts)}
-    for stmt in stmts:
-        if isinstance(stmt, Again):
-            pairs = " ".join(f"{buffers[a]}={buffers[b]}" for a, b in stmt.names)
-            out.append(f"(again {numbers[id(stmt.kernel)]} {pairs})")
-        else:
-            _write(stmt, buffers, out)
-    return "".join(out)
-
-
-def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
+def _write(node: Stmt | Expr, buffers: dict[str, str], kernels: dict[int, int], out: list[str]) -> None:
     match node:
         case Affine(values=values, coefficients=coefficients, const=const):
             out.append(f"({coefficients}+{const}")
@@ -112,8 +101,12 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
             out.append(f"(call {routine} {' '.join(named)}")
             inside = ()
         case Kernel(name=name, body=body, inline=inline):
+            kernels[id(node)] = len(kernels)
             out.append(f"(kernel {name} {inline}")
             inside = body
+        case Again(kernel=kernel, names=names):
+            out.append(f"(again {kernels[id(kernel)]} {' '.join(f'{buffers[a]}={buffers[b]}' for a, b in names)}")
+            inside = ()
         case _:
             raise TypeError(f"not a node of the loop IR: {node!r}")
     for child in inside:
@@ -123,5 +116,5 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         elif kind is Const:
             out.append(f" {child.value!r}:{child.dtype}")  # type: ignore[union-attr]
         else:
-            _write(child, buffers, out)
+            _write(child, buffers, kernels, out)
     out.append(")")

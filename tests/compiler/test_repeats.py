@@ -1,4 +1,4 @@
-"""Equal groups stand for each other; those that are almost equal do not."""
+"""Equal groups, and equal calls, stand for each other; those that are almost equal do not."""
 
 from __future__ import annotations
 
@@ -121,3 +121,82 @@ def test_it_does_not_matter_on_which_lines_a_program_stands(name: str) -> None:
         stages = lowered.fused, lowered.loops, lowered.llvm
         texts.append([re.sub(r"\s*[#;].*lines\.py.*", "", str(stage)) for stage in stages])
     assert texts[0] == texts[1] == texts[2]
+
+
+# ---------------------------------------------------------------- calls
+
+Z = (np.random.default_rng(5).normal(size=(4, 12, 10)) + 1j).astype(np.complex64)
+
+
+def _transform(x: Any) -> Any:
+    return jnp.fft.ifft2(jnp.fft.fft2(x) * 0.5 + x)
+
+
+def _in_scan(z: Any) -> Any:
+    return lax.scan(lambda x, _: (jnp.tanh(jnp.real(_transform(_transform(x)))) + x, jnp.fft.fft2(x)[0]), z, None, 3)
+
+
+def _in_nested_loops(z: Any) -> Any:
+    def outer(x: Any, _: Any) -> Any:
+        x = jnp.fft.fft2(x) / 100
+        x = lax.fori_loop(0, 2, lambda _, y: jnp.fft.fft2(jnp.fft.fft2(y)) / 100, x)
+        return jnp.fft.fft2(jnp.fft.fft2(x)) / 100, None
+    return lax.scan(outer, z, None, 2)[0]
+
+
+def _in_branches(z: Any) -> Any:
+    return lax.cond(jnp.real(z[0, 0, 0]) > 0, lambda x: jnp.fft.fft2(jnp.fft.fft2(x)),
+                    lambda x: jnp.fft.fft2(jnp.fft.fft2(jnp.fft.fft2(x))), z)
+
+
+def _in_while(z: Any) -> Any:
+    return lax.while_loop(lambda s: jnp.max(jnp.abs(s[1])) < 3000,
+                          lambda s: (s[0] + 1, jnp.fft.fft2(jnp.fft.fft2(s[1]))), (0, z))
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "beside loops": lambda z: _transform(_transform(z)),
+    "scan": _in_scan,
+    "nested loops": _in_nested_loops,
+    "branches": _in_branches,
+    "while": _in_while,
+    "map": lambda z: lax.map(lambda x: _transform(_transform(x)), z),
+    "map of scans": lambda z: lax.map(
+        lambda x: lax.scan(lambda y, _: (_transform(_transform(y)), y[0]), x, None, 2), z),
+    "operand used again": lambda z: lax.scan(
+        lambda x, _: (jnp.fft.fft2(x) * 0.01 + jnp.fft.fft2(jnp.real(x) + 0j) * x, x.sum()), z, None, 2),
+    "other lengths": lambda z: lax.scan(
+        lambda x, _: (x + jnp.fft.fft(x)[..., :10] + jnp.fft.fft(x, 12)[..., :10]
+                      + jnp.fft.fft(x[:, :10], axis=1).sum(1, keepdims=True), None), z, None, 2),
+    "inverse": lambda z: lax.scan(
+        lambda x, _: (jnp.fft.ifft(jnp.fft.fft(x)) + jnp.fft.fft(jnp.fft.ifft(x)), None), z, None, 2),
+    "vmap": lambda z: anima.vmap(_in_scan)(z),
+    "sorts": lambda z: lax.scan(lambda x, _: (jnp.sort(jnp.sort(x, 1), 2) - jnp.sort(x, 0).sum(0) / 40, jnp.sort(x, 1)),
+                                jnp.tile(jnp.real(z), (1, 9, 1)), None, 2),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_in_loops_are_those_of_single_operations(name: str) -> None:
+    want, got = _leaves(CALLS[name](Z)), _leaves(anima.jit(CALLS[name])(Z))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4 * float(np.abs(b).max()))
+
+
+@pytest.mark.parametrize("name", ["scan", "nested loops", "map", "map of scans", "operand used again"])
+def test_derivatives_of_calls_in_loops(name: str) -> None:
+    def loss(z: Any) -> Any:
+        return sum(jnp.sum(jnp.abs(x) ** 2) for x in anima.tree.leaves(CALLS[name](z))) * 1e-3
+
+    want, got = anima.grad(loss)(Z), anima.jit(anima.grad(loss))(Z)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * float(np.abs(want).max()))
+    donated = jnp.array(Z)
+    again = anima.jit(lambda z: (z, anima.grad(loss)(z)), donate_argnums=0)(donated)[1]
+    np.testing.assert_array_equal(again, got)
+
+
+def test_equal_calls_in_a_loop_are_lowered_once() -> None:
+    loops = anima.jit(_in_nested_loops).lower(Z).loops
+    # Before, in and after the inner loop: each with a kernel for rows and one for columns.
+    assert len(re.findall(r"kernel fft:\n", loops)) == 4
+    assert len(re.findall(r"kernel fft: as above", loops)) == 6

@@ -76,6 +76,9 @@ def stored(stmts: Sequence[Stmt]) -> list[str]:
             names[stmt.buffer] = None
         elif isinstance(stmt, Call):
             names.update(dict.fromkeys(buffers_written(stmt.routine, stmt.args)))
+        elif isinstance(stmt, Again):
+            new = dict(stmt.names)
+            names.update(dict.fromkeys(new[b] for b in stored((stmt.kernel,)) if b in new))
     return list(names)
 
 

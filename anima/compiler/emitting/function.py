@@ -20,6 +20,7 @@ from anima.compiler.emitting.value import I1, I8, I64, PTR, LaneIndex, Val, cons
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
     INDEX,
+    Again,
     Call,
     Const,
     For,
@@ -70,6 +71,10 @@ def operands(stmts: Sequence[Stmt]) -> Operands:
             buffers.update(dict.fromkeys(used))
         elif kind is Local:
             scratch.add(node.buffer)
+        elif kind is Again:
+            new = dict(node.names)
+            buffers.update(dict.fromkeys(new[b] for b in operands((node.kernel,)).buffers))
+            continue
         stack += reversed(children(node))
     return Operands(tuple(b for b in buffers if b not in scratch),
                     tuple((n, d) for n, d in names.items() if n not in bound))

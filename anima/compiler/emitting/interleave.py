@@ -26,7 +26,7 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     width = type.width
     if count % 2 == 0:
         pairs = zip(interleaved(b, vectors[::2]), interleaved(b, vectors[1::2]), strict=True)
-        return [b.shuffle(x, y, [lane // 2 + width * (lane % 2) for lane in range(start, start + width)])
+        return [b.permute(x, y, [lane // 2 + width * (lane % 2) for lane in range(start, start + width)])
                 for x, y in pairs for start in (0, width)]
     found = []
     for start in range(0, count * width, width):
@@ -34,7 +34,7 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
         whole = vectors[0]
         for number, vector in enumerate(vectors[1:], 1):
             known = [row if number == 1 else lane for lane, (row, _) in enumerate(places)]
-            whole = b.shuffle(whole, vector, [known[lane] if which < number else width + row if which == number else -1
+            whole = b.permute(whole, vector, [known[lane] if which < number else width + row if which == number else -1
                                               for lane, (row, which) in enumerate(places)])
         found.append(whole)
     return found

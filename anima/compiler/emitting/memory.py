@@ -129,15 +129,18 @@ class MemoryAccess(Indices):
         """Puts values in lanes where the index says, and the places after it: as many as its step."""
         place = self.places[buffer]
         self.changed(place.root)
-        b, element = self.b, MEMORY[place.dtype]
+        b, element, numbers, mask = self.b, MEMORY[place.dtype], len(values), self.mask
         start = self._address(place.pointer, element, index)
-        masks = None if self.mask is None else interleaved(b, [self.mask] * len(values))
-        for number, vector in enumerate(interleaved(b, values)):
-            address = self._step(start, element, i64(number * self.width))
-            if masks is None:
+        first = mask is None or mask is self.active[0]
+        masks = [] if first or mask is None else interleaved(b, [mask] * numbers)
+        for part, vector in enumerate(interleaved(b, values)):
+            address = self._step(start, element, i64(part * self.width))
+            if mask is None:
                 b.store(vector, address)
+            elif first:
+                self._store_first(vector, address, numbers, part)
             else:
-                b.masked_store(vector, address, masks[number])
+                b.masked_store(vector, address, masks[part])
 
     def _in_lanes(self, place: Place, index: LaneIndex) -> LaneIndex:
         """The place of each lane's own element at an index."""
@@ -236,10 +239,8 @@ class MemoryAccess(Indices):
         """The mask of elements that are several numbers each."""
         if numbers == 1:
             return mask
-        if mask is self.active[0] and isinstance(self.active[1], int) and numbers == 2:
-            left = 2 * self.active[1] - self.width  # in the second half
-            low, high = (self.b.first_lanes(max(count, 0), self.width) for count in (min(left, 0) + self.width, left))
-            return self.b.shuffle(low, high, range(2 * self.width))
+        if mask is self.active[0] and numbers == 2:
+            return self.b.shuffle(self._first(2, 0), self._first(2, 1), range(2 * self.width))
         return self.b.shuffle(mask, self.b.undef(mask.type), [n // numbers for n in range(numbers * self.width)])
 
     def _ends(self, index: LaneIndex) -> tuple[Value, Value | None]:
@@ -291,7 +292,7 @@ class MemoryAccess(Indices):
             places = [step * lane - start for lane in range(width)]  # in the next vector
             order = [width + place if place >= 0 else lane if number > 1 else step * lane
                      for lane, place in enumerate(places)]
-            found = b.shuffle(found, part(start), [n if n < 2 * width else -1 for n in order])
+            found = b.permute(found, part(start), [n if n < 2 * width else -1 for n in order])
         return found
 
     def _until(self, step: int, start: int) -> Value:
@@ -307,6 +308,24 @@ class MemoryAccess(Indices):
             else:
                 last = b.op("sub", b.op("mul", count, i64(step)), i64(step + start))
                 found = b.cmp("sle", b.step(Type("i64", self.width)), b.splat(last, self.width))
+            self.known[key] = found
+        assert isinstance(found, Value)
+        return found
+
+    def _first(self, numbers: int, part: int) -> Value:
+        """Which lanes of a vector are of elements of active lanes, if each has so many numbers: they are in as many
+        vectors, of which this is the one of that `part`."""
+        b, mask, count = self.b, *self.active
+        assert mask is not None
+        key = ("first", mask.name, numbers, part)
+        found = self.known.get(key)
+        if found is None:
+            if isinstance(count, int):
+                found = b.first_lanes(min(max(numbers * count - part * self.width, 0), self.width), self.width)
+            else:
+                left = b.op("sub", b.op("mul", count, i64(numbers)), i64(part * self.width))
+                lanes = Type("i32", self.width)
+                found = b.cmp("slt", b.step(lanes), b.splat(b.cast("trunc", left, Type("i32")), self.width))
             self.known[key] = found
         assert isinstance(found, Value)
         return found
@@ -343,20 +362,33 @@ class MemoryAccess(Indices):
         b.scatter(value, self._addresses(pointer, scalar, index, small=False), self.mask)
 
     def _store_active(self, value: Value, address: Value, mask: Value, last: bool = False) -> None:
-        """Stores the active lanes, which are the first ones, or the `last`. If it is known how many, in pieces: a load
-        that comes soon after, and touches what lies behind, has to wait for a store with a mask."""
+        """Stores the active lanes, which are the first ones, or the `last`."""
+        active = self.active[1]
+        if not isinstance(active, int) or self.mask is not self.active[0] or not self._store_pieces(
+                value, address, active, self.width - active if last else 0):
+            self.b.masked_store(value, address, mask)
+
+    def _store_first(self, value: Value, address: Value, numbers: int, part: int) -> None:
+        """Stores what is of active lanes, see `_first`."""
+        active = self.active[1]
+        if not isinstance(active, int) or not self._store_pieces(
+                value, address, min(max(numbers * active - part * self.width, 0), self.width)):
+            self.b.masked_store(value, address, self._first(numbers, part))
+
+    def _store_pieces(self, value: Value, address: Value, count: int, at: int = 0) -> bool:
+        """Stores so many lanes from one on in pieces, if they are few: a load that comes soon after, and touches what
+        lies behind, has to wait for a store with a mask."""
         b, scalar = self.b, value.type.scalar
-        active, times = self.active[1], value.type.width // self.width
-        count = active * times if isinstance(active, int) and self.mask is self.active[0] else 0
-        at = value.type.width - count if last else 0
         pieces = [size for size in (1 << k for k in reversed(range(count.bit_length()))) if count & size]
-        if not pieces or len(pieces) > _PIECES or value.type.bits < 32:
-            b.masked_store(value, address, mask)
-            return
+        if len(pieces) > _PIECES or value.type.bits < 32:
+            return False
         for size in pieces:
-            part = b.shuffle(value, b.undef(value.type), range(at, at + size)) if size > 1 else b.extract(value, at)
+            whole = size == value.type.width
+            part = value if whole else b.shuffle(value, b.undef(value.type), range(at, at + size)) if size > 1 else (
+                b.extract(value, at))
             b.store(part, b.gep(scalar, address, at) if at else address)
             at += size
+        return True
 
     # -- complex numbers ------------------------------------------------------------------------
 
@@ -380,16 +412,42 @@ class MemoryAccess(Indices):
             imaginaries = b.gep(scalar, reals, 1)
             type = Type(scalar, self.width)
             return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
-        type = Type(scalar, 2 * self.width)
         address = self._address(place.pointer, element, index)
-        mask = self._doubled_mask()
-        both = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
-        return self._apart(both, range(self.width))
+
+        def half(part: int) -> Value:
+            start, type = self._half(address, scalar, part), Type(scalar, self.width)
+            return b.load(type, start) if self.mask is None else b.masked_load(type, start, self._doubled(part))
+
+        return self._parts(half(0), half(1), range(self.width))
 
     def _apart(self, both: Value, lanes: Sequence[int]) -> tuple[Value, Value]:
-        """The parts of complex numbers that are one after the other in a vector."""
-        b, undef = self.b, self.b.undef(both.type)
-        return b.shuffle(both, undef, [2 * lane for lane in lanes]), b.shuffle(both, undef, [2 * n + 1 for n in lanes])
+        """The parts of complex numbers that are one after the other in a vector (by shuffles that LLVM knows: those of
+        numbers that are but moved fall away)."""
+        undef, width = self.b.undef(both.type), both.type.width // 2
+        low, high = (self.b.shuffle(both, undef, range(start, start + width)) for start in (0, width))
+        return self._parts(low, high, lanes)
+
+    def _parts(self, low: Value, high: Value, lanes: Sequence[int]) -> tuple[Value, Value]:
+        """`_apart`, of two vectors."""
+        order = [2 * lane for lane in lanes]
+        return self.b.shuffle(low, high, order), self.b.shuffle(low, high, [place + 1 for place in order])
+
+    def _half(self, address: Value, scalar: str, part: int) -> Value:
+        """Where the second half of complex numbers in a vector is, or the first one."""
+        return self.b.gep(scalar, address, self.width) if part else address
+
+    def _doubled(self, part: int) -> Value:
+        """The mask of the numbers in one half of complex ones."""
+        assert self.mask is not None
+        if self.mask is self.active[0]:
+            return self._first(2, part)
+        lanes = [(part * self.width + lane) // 2 for lane in range(self.width)]
+        return self.b.shuffle(self.mask, self.b.undef(self.mask.type), lanes)
+
+    def _pairs(self, re: Value, im: Value) -> tuple[Value, Value]:
+        """Complex numbers one after the other, in two vectors."""
+        order = [lane + part * self.width for lane in range(self.width) for part in (0, 1)]
+        return self.b.shuffle(re, im, order[:self.width]), self.b.shuffle(re, im, order[self.width:])
 
     def _store_complex(self, place: Place, index: LaneIndex, value: tuple[Value, Value]) -> None:
         b, scalar = self.b, REGISTER[place.dtype]
@@ -400,21 +458,21 @@ class MemoryAccess(Indices):
             b.store(value[1], b.gep(scalar, real, 1))
             return
         re, im = (b.splat(v, self.width) if v.type.width == 1 else v for v in value)
-        both = b.shuffle(re, im, [lane + half * self.width for lane in range(self.width) for half in (0, 1)])
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
+                both = b.shuffle(*self._pairs(re, im), range(2 * self.width))
                 b.scatter(b.cast("bitcast", both, Type("double", self.width)), reals, self.mask, align=4)
             else:
                 b.scatter(re, reals, self.mask)
                 b.scatter(im, b.gep(scalar, reals, 1), self.mask)
             return
         address = self._address(place.pointer, element, index)
-        mask = self._doubled_mask()
-        if mask is None:
-            b.store(both, address)
-        else:
-            self._store_active(both, address, mask)
-
-    def _doubled_mask(self) -> Value | None:
-        return None if self.mask is None else self._repeated(self.mask, 2)
+        for part, half in enumerate(self._pairs(re, im)):
+            start = self._half(address, scalar, part)
+            if self.mask is None:
+                b.store(half, start)
+            elif self.mask is self.active[0]:
+                self._store_first(half, start, 2, part)
+            else:
+                b.masked_store(half, start, self._doubled(part))

@@ -1,53 +1,80 @@
-"""Equal groups are lowered once: those that follow are the first one's kernels again, on other buffers.
+"""Equal groups and calls are lowered once: those that follow are the first one's kernels again, on other buffers.
 
     a = exp x * 2;  b = exp y * 2       ->      kernel exp_mul: out0[i] = exp(in0[i]) * 2
                                                 exp_mul again: in1 for in0, out1 for out0
 
 Two groups are equal if they differ in the identities of their variables alone: the same operations on the same types,
-the same operands in common, and results that are wanted in memory alike.
+the same operands in common, and results that are wanted in memory alike. Calls (`lowering/calls.py`) that read whole
+arrays are equal within one block, so that a kernel that stands here again runs where the first one did: once, in each
+step of a loop, or on one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 
 from anima.compiler.ir.groups import Fused, Group
-from anima.compiler.ir.loops import Again, Kernel, Stmt, While, statements
+from anima.compiler.ir.loops import Again, Buffer, Kernel, Local, Stmt, While, statements
 from anima.compiler.lowering.array import Memory
 from anima.compiler.storage.buffers import buffers_of
-from anima.core.jaxpr import Literal, Var
+from anima.core.jaxpr import Eqn, Literal, Var
 from anima.util import exactly
 
-LEAST = 8  # groups of a program in which looking for equal ones may pay
+LEAST = 8   # groups of a program in which looking for equal ones may pay
+LONG = 100  # statements of a call's kernels that are worth it: short ones may be held in registers
 
 Structure = tuple[Hashable, list[str]]  # what equal groups have in common, and the buffers, in an order that they share
 
 
-class Repeats:
-    """The kernels of the groups that were lowered so far, for one program between the given places."""
+class Known:
+    """The kernels of what was lowered so far, by its structure; `temp` makes a buffer for a repeat alone."""
 
-    def __init__(self, fused: Fused, places: dict[Var, Memory], values: Container[Var]) -> None:
-        self.fused = fused
-        self.places = places
-        self.values = values
-        self.known: dict[Hashable, tuple[list[tuple[Kernel, set[str]]], list[str]]] = {}
+    def __init__(self, temp: Callable[[str, int], str]) -> None:
+        self.temp = temp
+        self.known: dict[Hashable, tuple[list[tuple[Kernel, set[str]]], list[str], list[Buffer]]] = {}
 
     def again(self, structure: Structure) -> list[Stmt] | None:
-        """The kernels of an equal group on this one's buffers; None if there is none yet."""
+        """The kernels of an equal part on this one's buffers; None if there is none yet."""
         key, buffers = structure
         if key not in self.known:
             return None
-        kernels, first = self.known[key]
-        pairs = list(zip(first, buffers, strict=True))
+        kernels, first, others = self.known[key]
+        pairs = [*zip(first, buffers, strict=True),
+                 *((b.name, self.temp(b.dtype, b.size) if b.role == "temp" else b.name) for b in others)]
         return [Again(kernel, tuple(pair for pair in pairs if pair[0] in used)) for kernel, used in kernels]
 
-    def note(self, structure: Structure, stmts: Sequence[Stmt]) -> None:
-        """Remembers what a group became, where that can stand for another group (a copy may be dropped later)."""
+    def note(self, structure: Structure, stmts: Sequence[Stmt], others: Sequence[Buffer] = ()) -> None:
+        """Remembers what a part became, where that can stand for another one (a copy may be dropped later); `others`
+        are buffers of its own, and constants."""
         key, buffers = structure
-        kernels = [(s, buffers_of((s,))) for s in stmts if isinstance(s, Kernel) and s.name != "copy"]
-        if len(kernels) == len(stmts) and all(used <= set(buffers) for _, used in kernels) and not any(
+        kernels = [(s, buffers_of((s,)) - {x.buffer for x in statements(s) if isinstance(x, Local)})
+                   for s in stmts if isinstance(s, Kernel) and s.name != "copy"]
+        known = {*buffers, *(b.name for b in others)}
+        if len(kernels) == len(stmts) and all(used <= known for _, used in kernels) and not any(
                 isinstance(s, While) for s in statements(*stmts)):  # (their looks for signals count by themselves)
-            self.known[key] = kernels, buffers
+            self.known[key] = kernels, buffers, list(others)
+
+
+def call_structure(eqn: Eqn, buffers: Sequence[str]) -> Structure:
+    """What is common to a call and its equals, whose operands and results are in these buffers."""
+    return (eqn.primitive, exactly(eqn.params), *((a.aval.shape, a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)),
+            *map(buffers.index, buffers)), list(dict.fromkeys(buffers))
+
+
+def is_long(stmts: Sequence[Stmt]) -> bool:
+    """Whether statements are worth looking for their equals."""
+    return sum(1 for _ in statements(*stmts)) >= LONG
+
+
+class Repeats(Known):
+    """The kernels of the groups that were lowered so far, for one program between the given places."""
+
+    def __init__(self, fused: Fused, places: dict[Var, Memory], values: Container[Var], temp: Callable[[str, int], str],
+                 ) -> None:
+        super().__init__(temp)
+        self.fused = fused
+        self.places = places
+        self.values = values
 
     def structure(self, group: Group) -> Structure | None:
         """What is common to a group and its equals; None if it cannot be told, or depends on values by name."""

@@ -90,6 +90,7 @@ class Value:
 
 
 Operand = Value | int | float
+_PERMUTED = {"float": "ps", "double": "pd", "i32": "d", "i64": "q"}  # what instructions call elements
 
 
 def literal(scalar: str, number: float) -> str:
@@ -394,6 +395,18 @@ class Builder:
             lanes = "<" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in mask) + ">"
         type = Type(a.type.scalar, len(mask))
         return self.assign(f"shufflevector {a}, {b}, <{len(mask)} x i32> {lanes}", type)
+
+    def permute(self, a: Value, b: Value, order: Sequence[int]) -> Value:
+        """`shuffle` to a vector of the same width, by the one instruction of AVX-512 that takes any order, from memory:
+        for what there is no shorter instruction, LLVM tries many others, and takes up to ten times as long."""
+        type, kind = a.type, _PERMUTED.get(a.type.scalar)
+        size = type.width * type.bits
+        if kind is None or size not in (256, 512) or not {"+avx512f", "+avx512vl"} <= self.module.features:
+            return self.shuffle(a, b, order)
+        places = [max(place, 0) for place in order]
+        index = Type(f"i{type.bits}", type.width)
+        table = self.module.constant(f"order.{index.mangled}.{bytes(places).hex()}", index.scalar, places)
+        return self.intrinsic(f"x86.avx512.vpermi2var.{kind}.{size}", a, self.load(index, table), b, suffix="")
 
     # -- control --------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.fusing.overwrite import MemoryReuse
-from anima.compiler.fusing.repeats import LEAST, Repeats
+from anima.compiler.fusing.repeats import LEAST, Known, Repeats, call_structure, is_long
 from anima.compiler.ir.groups import LARGE, Fused, Group
 from anima.compiler.ir.loops import Buffer, Call, Expr, Kernel, Program, Stmt
 from anima.compiler.lowering import (
@@ -47,7 +47,7 @@ from anima.compiler.lowering.array import (
     scalar_type,
 )
 from anima.compiler.lowering.callback import HostFunction
-from anima.compiler.lowering.calls import CALLS, Operand, Result
+from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS, Operand, Result
 from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
 from anima.compiler.lowering.flush import flushes
@@ -106,6 +106,7 @@ class Lowering:
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
         self.repeats: Repeats | None = None  # if equal groups are lowered once
+        self.calls = Known(self.temp)  # those of the block that is being appended to
         self.starts: dict[Eqn, list[int]] = {}  # where the parts of concatenations begin
         self._constants: dict[int, tuple[Any, str]] = {}
         self._contents: dict[tuple[np.dtype, bytes], str] = {}  # small constants, which may be equal
@@ -278,13 +279,13 @@ class Lowering:
         self.kernel("copy", scope)
 
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
-        outer, self.body = self.body, []
+        outer, self.body, self.calls = (self.body, self.calls), [], Known(self.temp)
         self.inside += 1
         try:
             write()
             return tuple(self.body)
         finally:
-            self.body = outer
+            self.body, self.calls = outer
             self.inside -= 1
 
     # ---------------------------------------------------------------- programs
@@ -329,7 +330,7 @@ class Lowering:
             if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
                 self.value(result)
         many = not self.inside and len(fused.groups) >= LEAST
-        self.repeats = Repeats(fused, self.places, self.values) if many else None
+        self.repeats = Repeats(fused, self.places, self.values, self.temp) if many else None
         for group in fused.groups:
             self._group(group, fused)
         for source, target, aval in last:
@@ -467,9 +468,28 @@ class Lowering:
         parts = [(v, self.places[v]) for v in eqn.outvars if isinstance(self.places.get(v), Sliced)]
         for var, _ in parts:
             self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
-        rule(self, eqn)
+        self._once(rule, eqn)
         for var, place in parts:
             self.move(self.places[var], place, var.aval)
+
+
+    def _once(self, rule: Callable[[Any, Eqn], None], eqn: Eqn) -> None:
+        """Appends what a rule does, or the kernels of an equal call again."""
+        operands = [self.places.get(self.home(x)) for x in eqn.invars if type(x) is Var]
+        places = [place for place in operands if isinstance(place, str)]
+        if INLINE_OPERANDS[eqn.primitive.name] or len(places) < len(eqn.invars):
+            rule(self, eqn)
+            return
+        structure = call_structure(eqn, [*places, *map(self.result, eqn.outvars)])
+        again = self.calls.again(structure)
+        if again is not None:
+            self.body += again
+            return
+        start, known = len(self.body), len(self.buffers)
+        rule(self, eqn)
+        if is_long(self.body[start:]):
+            self.calls.note(structure, self.body[start:], [
+                b for n, b in enumerate(self.buffers.values()) if n >= known or b.role == "const"])
 
 
 def _kernel_name(group: Group) -> str:

@@ -16,6 +16,7 @@ from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
+    Again,
     Call,
     Const,
     Expr,
@@ -170,12 +171,13 @@ class Block:
     def __init__(self, stmt: Stmt) -> None:
         self.stmt = stmt
         self.is_kernel = isinstance(stmt, Kernel)
-        body = stmt.body if isinstance(stmt, Kernel) else (map_blocks(lambda _: (), stmt),)
+        whole = isinstance(stmt, (Call, Again))
+        body = stmt.body if isinstance(stmt, Kernel) else () if whole else (map_blocks(lambda _: (), stmt),)
         self.accesses = _Walk(body).found
         self.touches = {a.buffer for a in self.accesses}
         self.open = {a.buffer for a in self.accesses if a.elements is None}  # at indices that are not known
         self.banned: set[str] = set()
-        if isinstance(stmt, Call):
+        if whole:
             self.banned = self.touches = buffers_of((stmt,))
         self.sizes: dict[Mode, int | None] = {"elements": 0, "lanes": 0}
         if self.is_kernel:

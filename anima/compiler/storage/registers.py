@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from anima.compiler.ir.groups import LARGE
 from anima.compiler.ir.loops import (
     INDEX,
+    Again,
     Call,
     Const,
     For,
@@ -137,6 +138,9 @@ class _Worker:
         """A loop whose buffers are held, but those `without`; and which of them are in the way of lanes within it. What
         the statements with the ids `single` alone use is held in single values."""
         blocks = {id(s): block_of(s) for s in statements_outside([stmt])}
+        for s in statements_outside([stmt]):
+            if isinstance(s, Again):  # the kernel that runs again is as it was
+                blocks[id(s.kernel)].sizes = {"elements": None, "lanes": None}
         plan = self.plan(stmt, list(dict.fromkeys(blocks.values())), without, single)
         in_the_way: set[str] = set()
         if not plan.kernels and not plan.buffers:
@@ -267,7 +271,7 @@ class _Worker:
                 continue
             private.append(b)
         inside = list(statements(*body))
-        if (len(inside) > LARGE or any(isinstance(s, Call) for s in inside)
+        if (len(inside) > LARGE or any(isinstance(s, (Call, Again)) for s in inside)
                 or sum(8 * b.size for b in private) > PRIVATE):
             loop = replace(stmt, kind="serial", body=body)
             return loop if buffers_of([loop]) & outside else on_threads(loop, self.buffers, elsewhere)
