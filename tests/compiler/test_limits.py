@@ -84,6 +84,15 @@ def many_kernels(n: int) -> Program:
     return (lambda *xs: [jnp.cumsum(x * 2) for x in xs]), tuple(numbers(9 + k) for k in range(n))
 
 
+def two_long_kernels(n: int) -> Program:
+    def many(x: Any) -> Any:
+        for k in range(n):
+            x = x + float(k % 3)
+        return x
+
+    return (lambda x, y: [many(x), many(y)]), (numbers(9), numbers(11))
+
+
 def many_inputs(n: int) -> Program:
     return (lambda *xs: xs[0] + xs[-1] * 2), tuple(np.float32(k % 7) for k in range(n))
 
@@ -305,6 +314,7 @@ LIMITS = (
     Limit("blocks.CONTRACTED", blocks.CONTRACTED, lambda n: scores(2300, 2100, n)),
     Limit("emit._INLINE", emit._INLINE, many_kernels),
     Limit("emit._SPREAD", emit._SPREAD, many_kernels),
+    Limit("emit._LONG", emit._LONG - 4, two_long_kernels),  # each with a kernel, a loop, a load and a store
     Limit("emit_scratch._STACK_LIMIT", emit_scratch._STACK_LIMIT, scratch, unit=4),
     Limit("calling._MOST_INPUTS", calling._MOST_INPUTS, many_inputs),
     Limit("memory.LEAST", memory.LEAST, alone, unit=4),

@@ -53,7 +53,8 @@ from anima.compiler.storage.buffers import own_bytes, written_out
 from anima.util import record
 
 _INLINE = 4   # most kernels that are part of the entry function
-_SPREAD = 12  # kernels from which they go into modules of their own
+_SPREAD = 12  # kernels from which they go into modules of their own, to be compiled at the same time,
+_LONG = 300   # or statements in kernels, the longest of which does not count
 _MANY = 128  # most operands of a kernel that is a function with a parameter for each
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
@@ -198,10 +199,13 @@ class EntryFunction:
         self._written: dict[int, list[str]] = {}  # by kernels that stand several times
         self._copies: list[Kernel] = []  # what was written out, kept as its identity is
         self._uses: dict[int, Operands] = {}  # by the identity of statements, which the program keeps
-        count = sum(isinstance(s, Again) or (isinstance(s, Kernel) and not s.inline) for s in statements(*program.body))
+        kernels = [s for s in statements(*program.body)
+                   if isinstance(s, Again) or (isinstance(s, Kernel) and not s.inline)]
+        count, sizes = len(kernels), sorted(sum(1 for _ in statements(s)) for s in kernels if isinstance(s, Kernel))
+        long = sum(sizes[:-1]) >= _LONG
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
-        self.inline = count <= _INLINE
-        spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
+        self.inline = count <= _INLINE and not long
+        spread = 4 if long or count >= 4 * _SPREAD else 2 if count >= _SPREAD else 0
         masks = target.has("avx512f") and target.vector_bytes == 64
         self.modules = [TextModule(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]

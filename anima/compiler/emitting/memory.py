@@ -35,6 +35,7 @@ from anima.util import record
 
 LINE = 64    # bytes that are fetched at once
 _PIECES = 4   # most stores in place of one with a mask
+_WIDEST = 512  # bits of a vector: what is longer is loaded and stored in parts
 LONGEST = 8   # steps; elements that are further apart are gathered
 
 
@@ -239,8 +240,8 @@ class MemoryAccess(Indices):
         """The mask of elements that are several numbers each."""
         if numbers == 1:
             return mask
-        if mask is self.active[0] and numbers == 2:
-            return self.b.shuffle(self._first(2, 0), self._first(2, 1), range(2 * self.width))
+        if mask is self.active[0]:
+            return self._first(numbers, 0, numbers * self.width)
         return self.b.shuffle(mask, self.b.undef(mask.type), [n // numbers for n in range(numbers * self.width)])
 
     def _ends(self, index: LaneIndex) -> tuple[Value, Value | None]:
@@ -312,20 +313,20 @@ class MemoryAccess(Indices):
         assert isinstance(found, Value)
         return found
 
-    def _first(self, numbers: int, part: int) -> Value:
-        """Which lanes of a vector are of elements of active lanes, if each has so many numbers: they are in as many
-        vectors, of which this is the one of that `part`."""
+    def _first(self, numbers: int, part: int, width: int) -> Value:
+        """Which lanes of a vector of a width are numbers of active lanes, if each of these has so many, which are in
+        vectors one after the other: this is the one of that `part`."""
         b, mask, count = self.b, *self.active
         assert mask is not None
-        key = ("first", mask.name, numbers, part)
+        key = ("first", mask.name, numbers, part, width)
         found = self.known.get(key)
         if found is None:
             if isinstance(count, int):
-                found = b.first_lanes(min(max(numbers * count - part * self.width, 0), self.width), self.width)
+                found = b.first_lanes(min(max(numbers * count - part * width, 0), width), width)
             else:
-                left = b.op("sub", b.op("mul", count, i64(numbers)), i64(part * self.width))
-                lanes = Type("i32", self.width)
-                found = b.cmp("slt", b.step(lanes), b.splat(b.cast("trunc", left, Type("i32")), self.width))
+                left = b.op("sub", b.op("mul", count, i64(numbers)), i64(part * width))
+                lanes = Type("i32", width)
+                found = b.cmp("slt", b.step(lanes), b.splat(b.cast("trunc", left, Type("i32")), width))
             self.known[key] = found
         assert isinstance(found, Value)
         return found
@@ -370,10 +371,10 @@ class MemoryAccess(Indices):
 
     def _store_first(self, value: Value, address: Value, numbers: int, part: int) -> None:
         """Stores what is of active lanes, see `_first`."""
-        active = self.active[1]
+        active, width = self.active[1], value.type.width
         if not isinstance(active, int) or not self._store_pieces(
-                value, address, min(max(numbers * active - part * self.width, 0), self.width)):
-            self.b.masked_store(value, address, self._first(numbers, part))
+                value, address, min(max(numbers * active - part * width, 0), width)):
+            self.b.masked_store(value, address, self._first(numbers, part, width))
 
     def _store_pieces(self, value: Value, address: Value, count: int, at: int = 0) -> bool:
         """Stores so many lanes from one on in pieces, if they are few: a load that comes soon after, and touches what
@@ -400,54 +401,56 @@ class MemoryAccess(Indices):
             return b.load(Type(scalar), real), b.load(Type(scalar), b.gep(scalar, real, 1))
         if index.step == -1 and not index.general and self.mask is None:
             back = self._address(place.pointer, element, index, self.width - 1)
-            return self._apart(b.load(Type(scalar, 2 * self.width), back), range(self.width - 1, -1, -1))
+            return self._apart([b.load(Type(scalar, 2 * self.width), back)], range(self.width - 1, -1, -1))
         if self._masks_clamped(index, 64):
             both = self._load_clamped(place.pointer, element, Type(scalar, 2 * self.width), index)
-            return self._apart(both, range(self.width))
+            return self._apart([both], range(self.width))
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
                 both = b.gather(Type("double", self.width), reals, self.mask, align=4)
-                return self._apart(b.cast("bitcast", both, Type(scalar, 2 * self.width)), range(self.width))
+                return self._apart([b.cast("bitcast", both, Type(scalar, 2 * self.width))], range(self.width))
             imaginaries = b.gep(scalar, reals, 1)
             type = Type(scalar, self.width)
             return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
         address = self._address(place.pointer, element, index)
+        parts, width = self._in_parts(scalar)
+        found = []
+        for part in range(parts):
+            start, type = self._part(address, scalar, part, width), Type(scalar, width)
+            mask = self.mask and self._doubled(part, width)
+            found.append(b.load(type, start) if mask is None else b.masked_load(type, start, mask))
+        return self._apart(found, range(self.width))
 
-        def half(part: int) -> Value:
-            start, type = self._half(address, scalar, part), Type(scalar, self.width)
-            return b.load(type, start) if self.mask is None else b.masked_load(type, start, self._doubled(part))
+    def _in_parts(self, scalar: str) -> tuple[int, int]:
+        """In how many vectors the complex numbers of all lanes are, and how many numbers are in each."""
+        parts = 1 if 2 * self.width * Type(scalar).bits <= _WIDEST else 2
+        return parts, 2 * self.width // parts
 
-        return self._parts(half(0), half(1), range(self.width))
+    def _apart(self, vectors: Sequence[Value], lanes: Sequence[int]) -> tuple[Value, Value]:
+        """The parts of complex numbers that are one after the other in one vector or two (by shuffles that LLVM knows:
+        those of numbers that are but moved fall away)."""
+        first, order = vectors[0], [2 * lane for lane in lanes]
+        other = vectors[1] if len(vectors) > 1 else self.b.undef(first.type)
+        return self.b.shuffle(first, other, order), self.b.shuffle(first, other, [place + 1 for place in order])
 
-    def _apart(self, both: Value, lanes: Sequence[int]) -> tuple[Value, Value]:
-        """The parts of complex numbers that are one after the other in a vector (by shuffles that LLVM knows: those of
-        numbers that are but moved fall away)."""
-        undef, width = self.b.undef(both.type), both.type.width // 2
-        low, high = (self.b.shuffle(both, undef, range(start, start + width)) for start in (0, width))
-        return self._parts(low, high, lanes)
+    def _part(self, address: Value, scalar: str, part: int, width: int) -> Value:
+        """Where a part of complex numbers in a vector is."""
+        return self.b.gep(scalar, address, part * width) if part else address
 
-    def _parts(self, low: Value, high: Value, lanes: Sequence[int]) -> tuple[Value, Value]:
-        """`_apart`, of two vectors."""
-        order = [2 * lane for lane in lanes]
-        return self.b.shuffle(low, high, order), self.b.shuffle(low, high, [place + 1 for place in order])
-
-    def _half(self, address: Value, scalar: str, part: int) -> Value:
-        """Where the second half of complex numbers in a vector is, or the first one."""
-        return self.b.gep(scalar, address, self.width) if part else address
-
-    def _doubled(self, part: int) -> Value:
-        """The mask of the numbers in one half of complex ones."""
+    def _doubled(self, part: int, width: int) -> Value:
+        """The mask of the numbers in a part of complex ones."""
         assert self.mask is not None
         if self.mask is self.active[0]:
-            return self._first(2, part)
-        lanes = [(part * self.width + lane) // 2 for lane in range(self.width)]
+            return self._first(2, part, width)
+        lanes = [(part * width + lane) // 2 for lane in range(width)]
         return self.b.shuffle(self.mask, self.b.undef(self.mask.type), lanes)
 
-    def _pairs(self, re: Value, im: Value) -> tuple[Value, Value]:
-        """Complex numbers one after the other, in two vectors."""
+    def _pairs(self, re: Value, im: Value, parts: int) -> list[Value]:
+        """Complex numbers one after the other, in one vector or two."""
+        width = 2 * self.width // parts
         order = [lane + part * self.width for lane in range(self.width) for part in (0, 1)]
-        return self.b.shuffle(re, im, order[:self.width]), self.b.shuffle(re, im, order[self.width:])
+        return [self.b.shuffle(re, im, order[start:start + width]) for start in range(0, 2 * self.width, width)]
 
     def _store_complex(self, place: Place, index: LaneIndex, value: tuple[Value, Value]) -> None:
         b, scalar = self.b, REGISTER[place.dtype]
@@ -461,18 +464,19 @@ class MemoryAccess(Indices):
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
-                both = b.shuffle(*self._pairs(re, im), range(2 * self.width))
+                (both,) = self._pairs(re, im, 1)
                 b.scatter(b.cast("bitcast", both, Type("double", self.width)), reals, self.mask, align=4)
             else:
                 b.scatter(re, reals, self.mask)
                 b.scatter(im, b.gep(scalar, reals, 1), self.mask)
             return
         address = self._address(place.pointer, element, index)
-        for part, half in enumerate(self._pairs(re, im)):
-            start = self._half(address, scalar, part)
+        parts, width = self._in_parts(scalar)
+        for part, vector in enumerate(self._pairs(re, im, parts)):
+            start = self._part(address, scalar, part, width)
             if self.mask is None:
-                b.store(half, start)
+                b.store(vector, start)
             elif self.mask is self.active[0]:
-                self._store_first(half, start, 2, part)
+                self._store_first(vector, start, 2, part)
             else:
-                b.masked_store(half, start, self._doubled(part))
+                b.masked_store(vector, start, self._doubled(part, width))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from anima import granted
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
 from anima.util import cleared, lazy_module, once
@@ -31,7 +32,7 @@ def modules(texts: Sequence[str], shared: int, target: Target) -> tuple[native.M
 
 @once
 def _workers() -> Any:
-    return futures.ThreadPoolExecutor(thread_name_prefix="anima-compile")
+    return futures.ThreadPoolExecutor(granted.cores(), "anima-compile")
 
 
 if hasattr(os, "register_at_fork"):
