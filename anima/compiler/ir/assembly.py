@@ -90,6 +90,7 @@ class Value:
 
 
 Operand = Value | int | float
+_SPILLS = 100  # lines of a function that may need more registers than there are
 _PERMUTED = {"float": "ps", "double": "pd", "i32": "d", "i64": "q"}  # what instructions call elements
 
 
@@ -145,7 +146,9 @@ class Builder:
         """The function's LLVM text."""
         for index, phi in self._phis:
             self.lines[index] = phi.text()
-        return "\n".join([self._header + " {", "entry:", *self._allocas, *self.lines, "}"])
+        # Vectors for which there are no registers left would be put across two lines of the cache.
+        align = ' "stackrealign"' if self.module.vector_bits > 128 and len(self.lines) >= _SPILLS else ""
+        return "\n".join([f"{self._header}{align} {{", "entry:", *self._allocas, *self.lines, "}"])
 
     # -- raw lines: what every other method is made of ------------------------------------------
 
@@ -480,6 +483,7 @@ class ModuleBuilder:
 
     def __init__(self, triple: str = "", vector_bits: int = 0, features: str = "") -> None:
         self.triple = triple
+        self.vector_bits = vector_bits
         self.features = frozenset(features.split(","))
         self._functions: dict[str, Builder] = {}
         self._declared: dict[str, str] = {}

@@ -365,6 +365,14 @@ def _terms(x: Any, w: Any) -> Any:
     return el.and_(x, w) if x.dtype == dtypes.bool_ else el.mul(x, w)
 
 
+def _total(terms: list[Any]) -> Any:
+    """The sum of terms by pairs, and pairs of pairs: one after the other, each would wait for the sum before it."""
+    while len(terms) > 1:
+        add = el.or_ if terms[0].dtype == dtypes.bool_ else el.add
+        terms = [reduce(add, terms[k:k + 2]) for k in range(0, len(terms), 2)]
+    return terms[0]
+
+
 def _by_taps(x: Any, w: Any, f: Form) -> Any:
     """The sum over places in the kernel, and features, written out."""
     x, w = _canonical(x, f), _kernel(w, f)
@@ -380,8 +388,7 @@ def _by_taps(x: Any, w: Any, f: Form) -> Any:
             factor = squeeze(factor, tuple(range(2, w.ndim)))
             terms.append(_terms(broadcast_in_dim(row, shape, (0, 1, *range(3, len(shape)))),
                                 broadcast_in_dim(factor, shape, (0, 2))))
-    add = el.or_ if x.dtype == dtypes.bool_ else el.add
-    return _result(reduce(add, terms), f)
+    return _result(_total(terms), f)
 
 
 def _by_places(x: Any, w: Any, f: Form) -> Any:
