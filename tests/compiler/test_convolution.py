@@ -215,13 +215,45 @@ def test_channels_by_themselves(seed: int) -> None:
         np.testing.assert_allclose(anima.jit(slope)(factor, given), slope(factor, given), rtol=1e-3, atol=2e-3)
 
 
+GROUPS = [(features, outputs, seed) for seed, (features, outputs) in enumerate(
+    [(1, 4), (4, 4), (8, 8), (3, 5), (5, 7), (7, 8), (8, 6), (2, 8)])]
+
+
+def in_group(features: int, outputs: int, seed: int) -> Conv:
+    """A convolution of groups of a few channels, whose kernel is wider than the array, too."""
+    rng = np.random.default_rng(seed)
+    groups, gaps, dtype = (2, 3, 7)[seed % 3], (1 + seed % 2, 1 + seed % 3), ("float32", "float64")[seed == 5]
+    kernel = int(rng.integers(1, 4)), int(rng.integers(1, 6))
+    size = int(rng.integers(1, 9)), (1, 6, 7, 20)[seed % 4]
+    strides, padding = ((1, 1), (2, 3))[seed % 2], [(2, 3), (seed % 4, 7)]
+    return Conv((2, *size, groups * features), (*kernel, features, groups * outputs), NHWC, "", strides, padding,
+                (1, 2) if seed == 3 else None, gaps, groups, dtype)
+
+
+@pytest.mark.parametrize("case", GROUPS, ids=str)
+def test_few_channels_in_groups(case: tuple[int, int, int]) -> None:
+    """So are the gradients by what they convolve, whose kernels do not lie as they are read."""
+    conv = in_group(*case)
+    x, w = conv.data()
+
+    def slope(x: Any, w: Any) -> Any:
+        return anima.grad(lambda x: (conv(x, w) * jnp.cos(conv(x, w))).sum())(x)
+
+    with anima.enable_x64(conv.dtype == "float64"):
+        program = conv.program()
+        assert not ways(program)
+        [out] = compile_program(program, [conv_shape(conv)])(conv.data())
+        np.testing.assert_allclose(anima.jit(slope)(x, w), slope(x, w), rtol=1e-3, atol=3e-3)
+    conv.check(out)
+
+
 @pytest.fixture
 def thread_counts() -> Iterator[tuple[int, ...]]:
     yield 1, 2, 3
     threads.set_num_threads(None)
 
 
-@pytest.mark.parametrize("conv", [c for c in SINGLE if np.prod(c.x) > 5000], ids=str)
+@pytest.mark.parametrize("conv", [c for c in SINGLE if np.prod(c.x) > 5000] + [in_group(4, 4, 1)], ids=str)
 def test_the_number_of_threads_changes_no_bit(conv: Conv, thread_counts: tuple[int, ...]) -> None:
     run, results = compile_program(conv.program(), [conv_shape(conv)]), []
     for count in thread_counts:
@@ -233,7 +265,7 @@ def test_the_number_of_threads_changes_no_bit(conv: Conv, thread_counts: tuple[i
 @pytest.mark.skipif(os.name != "posix", reason="protects pages")
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("target", ["host", "16 bytes, no masks"])
-@pytest.mark.parametrize("conv", SINGLE, ids=str)
+@pytest.mark.parametrize("conv", SINGLE + [in_group(*case) for case in GROUPS], ids=str)
 def test_nothing_outside_of_the_buffers_is_touched(conv: Conv, target: str, at_end: bool) -> None:
     fence = Fenced()
     plain = conv.data()

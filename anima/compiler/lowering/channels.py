@@ -1,6 +1,7 @@
-"""Convolutions of each channel by itself ("depthwise"), where channels come last in memory: loops over lines.
+"""Convolutions of each channel by itself ("depthwise"), or of a few, where channels come last in memory.
 
     parallel line: for x: vector g: s = x[x, g] * w[0, g]; s += x[x + 1, g] * w[1, g]; ...
+    parallel line: for x: for g: vector o: for f: s += x[x, g, f] * w[0, f, g, o]; s += x[x + 1, g, f] * w[1, f, g, o]
 
 With few places in the kernel, its terms are written out, where all of them lie in the array; with few places in the
 output (the gradient of a kernel), those are, and each sum is one over all lines.
@@ -18,6 +19,7 @@ from anima.compiler.ir.loops import Const, Expr, NamedValue
 from anima.compiler.lowering.array import Scope
 from anima.compiler.lowering.calls import ProgramBuilder
 from anima.compiler.lowering.problem import Problem, SpatialDim
+from anima.util import replace
 
 _WRITTEN_OUT = 64   # terms of a sum
 _PIXELS = 4         # places in the output (or terms of a line) that are computed at once: they share what they read
@@ -25,6 +27,8 @@ _TOGETHER = 12      # sums over lines that stay in registers together
 _LANES = 32         # channels that a thread takes at once
 _MANY = 64          # channels that are enough for threads
 _LEAST = 8          # channels that are worth vectors
+_GROUP = range(4, 9)    # outputs of a group, of at most as many features: they are the lanes of a vector
+_MORE_PIXELS = 6        # places at once, of groups
 
 
 def in_channels(p: Problem) -> bool:
@@ -34,6 +38,12 @@ def in_channels(p: Problem) -> bool:
             and p.terms > 0)
 
 
+def in_groups(p: Problem) -> bool:
+    """Whether channels are many groups of a few outputs, which lie next to each other in all arrays."""
+    return (p.groups > 1 and p.outputs in _GROUP and p.features < _GROUP.stop and p.out[2] == p.x[2] == 1
+            and bool(p.space) and 0 < math.prod(s.taps for s in p.space) <= _WRITTEN_OUT)
+
+
 def _sums_lines(p: Problem) -> bool:
     """Whether there are few sums, of many terms."""
     return p.batch == 1 and math.prod(s.places for s in p.space) <= min(_WRITTEN_OUT, p.terms // 4)
@@ -41,9 +51,29 @@ def _sums_lines(p: Problem) -> bool:
 
 def by_channels(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, out: str) -> None:
     """The kernel of such a convolution."""
+    if p.outputs > 1 and p.w[2] != 1:
+        p, w = _outputs_last(builder, p, dtype, w)
     scope = builder.scope()
-    (_line_sums if _sums_lines(p) else _lines)(scope, p, dtype, x, w, out)
+    (_line_sums if p.outputs == 1 and _sums_lines(p) else _lines)(scope, p, dtype, x, w, out)
     builder.kernel("convolution", scope)
+
+
+def _outputs_last(builder: ProgramBuilder, p: Problem, dtype: str, w: str) -> tuple[Problem, str]:
+    """The problem with a copy of its kernel in which the outputs of all groups lie next to each other."""
+    dims = [*((s.taps, s.w) for s in p.space), (p.features, p.w[1]), (p.groups, p.w[0]), (p.outputs, p.w[2])]
+    sizes = [n for n, _ in dims]
+    buffer, scope = builder.temp(dtype, math.prod(sizes)), builder.scope()
+    ix = scope.ix
+    with ExitStack() as stack:
+        index = [stack.enter_context(scope.loop(n, "each")) for n in sizes]
+        source = ix.const(p.w_offset)
+        for i, (_, step) in zip(index, dims, strict=True):
+            source = ix.add(source, ix.scale(i, step))
+        scope.store(buffer, ix.flatten(index, sizes), scope.load(w, source, dtype))
+    builder.kernel("pack", scope)
+    *steps, term, group, _ = (math.prod(sizes[k + 1:]) for k in range(len(sizes)))
+    space = tuple(replace(s, w=step) for s, step in zip(p.space, steps, strict=True))
+    return replace(p, w=(group, term, 1), w_offset=0, space=space), buffer
 
 
 def zero_of(dtype: str) -> Const:
@@ -77,6 +107,7 @@ def _inside(scope: Scope, s: SpatialDim, at: Index) -> list[Expr]:
 def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> None:
     """A line of the output after the other; its inner part apart from its ends."""
     ix, (*others, last) = scope.ix, sorted(p.space, key=lambda s: s.x, reverse=True)
+    most = _PIXELS if p.outputs == 1 else _MORE_PIXELS
     with ExitStack() as stack:
         outer = [stack.enter_context(scope.loop(n, "each")) for n in (p.batch, *(s.places for s in others))]
         conditions = [c for s, i in zip(others, outer[1:], strict=True) for tap in (0, s.taps - 1)
@@ -86,7 +117,7 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
 
         def part(begin: int, stop: int, sure: bool) -> None:
             count = stop - begin
-            for start, some, width in _blocks(count, _PIXELS if sure else 1):
+            for start, some, width in _blocks(count, most if sure else 1):
                 with scope.loop(some, "each") as i:
                     at = ix.offset(ix.scale(i, width), begin + start)
                     _pixels(scope, p, (*others, last), dtype, x, w, out,
@@ -127,24 +158,36 @@ def _pixels(scope: Scope, p: Problem, space: Sequence[SpatialDim], dtype: str, x
             for tap in range(s.taps):
                 inside = conjunction(_inside(scope, s, _coordinate(scope, s, i, tap)))
                 conditions[d, tap] = scope.condition(inside, scope.depth)
-    with scope.loop(p.groups, "vector") as g:
+    with ExitStack() as lanes:
+        if p.outputs == 1:
+            g, j = lanes.enter_context(scope.loop(p.groups, "vector")), ix.zero
+        else:
+            g = lanes.enter_context(scope.loop(p.groups, "each"))
+            j = lanes.enter_context(scope.loop(p.outputs, "vector"))
+        weights, sources = ix.add(ix.scale(g, p.w[0]), j), ix.scale(g, p.x[0])
         totals = [scope.var(zero_of(dtype)) for _ in places]
-        for c, *taps in itertools.product(range(p.features), *(range(s.taps) for s in space)):
-            more = c * p.x[2] + sum((s.start + k * s.gap) * s.x for s, k in zip(space, taps, strict=True))
-            factor = p.w_offset + c * p.w[1] + sum(k * s.w for s, k in zip(space, taps, strict=True))
-            needed = [] if sure else [conditions[d, k] for d, k in enumerate(taps)]
-            needed = [n for n in needed if not (type(n) is Const and n.value)]
-            if any(type(n) is Const for n in needed):
-                continue
-            with ExitStack() as stack:
-                for n in needed:
-                    stack.enter_context(scope.when(n))
-                weight = scope.load(w, ix.offset(g, factor), dtype)
-                for origin, total in zip(origins, totals, strict=True):
-                    value = scope.load(x, ix.add(ix.offset(origin, more), g), dtype)
-                    scope.accumulate(total, _plus(dtype), _product(scope, dtype, value, weight))
+        with ExitStack() as inner:
+            features = [ix.const(c) for c in range(p.features)]
+            if p.outputs > 1 < p.features:
+                features = [ix.opaque(inner.enter_context(scope.serial(p.features)), 0, p.features - 1, scope.depth)]
+            for c, taps in itertools.product(features, itertools.product(*(range(s.taps) for s in space))):
+                more = ix.offset(ix.scale(c, p.x[2]), sum(
+                    (s.start + k * s.gap) * s.x for s, k in zip(space, taps, strict=True)))
+                factor = ix.offset(ix.scale(c, p.w[1]), p.w_offset + sum(
+                    k * s.w for s, k in zip(space, taps, strict=True)))
+                needed = [] if sure else [conditions[d, k] for d, k in enumerate(taps)]
+                needed = [n for n in needed if not (type(n) is Const and n.value)]
+                if any(type(n) is Const for n in needed):
+                    continue
+                with ExitStack() as stack:
+                    for n in needed:
+                        stack.enter_context(scope.when(n))
+                    weight = scope.load(w, ix.add(weights, factor), dtype)
+                    for origin, total in zip(origins, totals, strict=True):
+                        value = scope.load(x, ix.add(ix.add(origin, more), sources), dtype)
+                        scope.accumulate(total, _plus(dtype), _product(scope, dtype, value, weight))
         for target, total in zip(targets, totals, strict=True):
-            scope.store(out, ix.add(target, g), scope.read(total))
+            scope.store(out, ix.add(target, ix.add(ix.scale(g, p.out[0]), j)), scope.read(total))
 
 
 def _line_sums(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> None:

@@ -15,7 +15,7 @@ from anima.compiler.ir.index_math import Index, conjunction
 from anima.compiler.ir.loops import Call, Const, NamedValue
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.channels import by_channels, in_channels, zero_of
+from anima.compiler.lowering.channels import by_channels, in_channels, in_groups, zero_of
 from anima.compiler.lowering.problem import Problem, problems
 from anima.compiler.products.blocking import cover, exact_cover, families
 from anima.compiler.products.strip_driver import STRIP_BYTES
@@ -44,7 +44,7 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
     x, w, result = builder.memory(eqn.invars[0]), builder.memory(eqn.invars[1]), builder.result(out)
     dtype = scalar_type(out.aval)
     for problem in problems(eqn.invars[0].aval.shape, eqn.invars[1].aval.shape, out.aval.shape, eqn.params):
-        if in_channels(problem):
+        if in_channels(problem) or in_groups(problem):
             by_channels(builder, problem, dtype, x, w, result)
         elif dtype in _BY_WINDOWS and problem.terms:
             if not _by_product(builder, problem, dtype, x, w, result):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.lowering.channels import in_channels
+from anima.compiler.lowering.channels import in_channels, in_groups
 from anima.compiler.lowering.convolution import cycles, is_product
 from anima.compiler.lowering.problem import Problem, problems
 from anima.compiler.machine.target import Target
@@ -125,8 +125,8 @@ def _how(f: Form, dtype: Any, size: int) -> str:
 
 
 def _stays(f: Form) -> bool:
-    """Whether there is a better way than to write it out: channels by themselves that come last in memory."""
-    return len(f.taps) <= _MOST_SPACE and all(map(in_channels, f.problems()))
+    """Whether there is a better way than to write it out: channels by themselves, or few, that come last in memory."""
+    return len(f.taps) <= _MOST_SPACE and all(in_channels(p) or in_groups(p) for p in f.problems())
 
 
 def _is_product(f: Form) -> bool:
