@@ -349,3 +349,51 @@ def test_branches_that_give_what_they_update(branch: str, size: int) -> None:
                     lambda s, i: (choose(*s, (k + i) % 3), s[0]), (x, y), np.arange(4))):
             for k in range(3):
                 check(fun, x, y, k)
+
+
+# ---------------------------------------------------------------- histories: what is kept, and what comes of it
+
+History = tuple[Any, Any]
+
+
+def delayed(step: Callable[[Any, Any, Any], Any], set_first: bool, put: str
+            ) -> Callable[[History, Any], tuple[History, Any]]:
+    """A step whose value is written into its history, and made of that, either before the other."""
+    def kept(rows: Any, x: Any, i: Any) -> Any:
+        row = x[None] if put == "slice" else x
+        return lax.dynamic_update_slice_in_dim(rows, row, i, 0) if put == "slice" else getattr(rows.at[i], put)(x)
+
+    def body(carry: History, i: Any) -> tuple[History, Any]:
+        rows, x = carry
+        if set_first:
+            new = kept(rows, x, i)
+            return (new, step(rows, x, i)), None
+        later = step(rows, x, i)
+        return (kept(rows, x, i), later), None
+
+    return body
+
+
+STEPS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a row": lambda rows, x, i: x * 0.5 + rows[(7 * i) % rows.shape[0]],
+    "two rows": lambda rows, x, i: x * 0.5 + rows[i] - rows[i + 2],
+    "all rows": lambda rows, x, i: x * 0.5 + rows.max(0),
+    "a single element": lambda rows, x, i: x * 0.5 + rows[i, 1],
+    "a column": lambda rows, x, i: x * 0.5 + rows[:, 0].max(),
+    "nothing": lambda rows, x, i: x * 0.5,
+}
+
+
+@pytest.mark.parametrize("put", ["set", "add", "slice"])
+@pytest.mark.parametrize("set_first", [False, True])
+@pytest.mark.parametrize("name", STEPS)
+def test_histories_are_not_copied(name: str, set_first: bool, put: str) -> None:
+    rows, x = np.arange(600, dtype=np.float32).reshape(150, 4) % 7, np.arange(4, dtype=np.float32)
+
+    def run(rows: Any, x: Any) -> Any:
+        return lax.scan(delayed(STEPS[name], set_first, put), (rows, x), jnp.arange(9))[0]
+
+    check(run, rows, x)
+    program = lowered(run, rows, x).loops
+    assert not list(copies(program.body))
+    assert all(b.size < rows.size for b in program.buffers if b.role == "temp")

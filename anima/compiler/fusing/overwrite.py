@@ -103,6 +103,7 @@ class ReadsFirst:
         self.last: dict[Var, int] = {}  # of what is folded: the number of the last root that computes it
         self.users: dict[Var, list[int]] = {}
         self.given: dict[int, Counter[Atom]] = {}  # the operands of what updates, loops or branches
+        self.folded: list[tuple[int, int, Eqn]] = []  # what reads an array, with a root that comes before another one
         self.makers = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.over = self._candidates(carried)
 
@@ -162,6 +163,10 @@ class ReadsFirst:
                 before.setdefault(number, []).extend(sorted(readers))
         if any(reader > number for number, readers in before.items() for reader in readers):
             order = self._ordered(before)
+            places = {number: place for place, number in enumerate(order)}
+            for end, number, eqn in self.folded:
+                if places[end] > places[number]:  # now it comes after what writes over the array
+                    early.update(eqn.outvars)
         return Reads(frozenset(early), order, before)
 
     def _note_users(self) -> None:
@@ -209,6 +214,8 @@ class ReadsFirst:
                 if small and not is_view(eqn) and not in_window:
                     if ends > number or (ends == number and not is_single(overwriting)):
                         early.update(eqn.outvars)
+                    elif 0 <= ends < number:
+                        self.folded.append((ends, number, eqn))
                     continue
                 after = None if in_window else bool(same) and follows(eqn, var)
                 for v in eqn.outvars:
@@ -244,18 +251,23 @@ class ReadsFirst:
             waits[number] = len(set(readers))
             for reader in set(readers):
                 waiting.setdefault(reader, []).append(number)
+        sizes = Counter(dict.fromkeys(before, 0))  # of what is copied if an equation does not wait
+        for array, number in self.over.items():
+            sizes[number] += array.aval.size
         ready = [n for n, count in enumerate(needs) if not count and not waits[n]]
-        held = [n for n, count in enumerate(needs) if not count and waits[n]]
+        held = sorted((sizes[n], n) for n, count in enumerate(needs) if not count and waits[n])
         placed: dict[int, int] = {}
         while ready or held:
-            number = heappop(ready) if ready else heappop(held)
+            number = heappop(ready) if ready else heappop(held)[1]
             if number in placed:
                 continue
             placed[number] = len(placed)
             for other in followers.get(number, ()):
                 needs[other] -= 1
-                if not needs[other]:
-                    heappush(held if waits[other] else ready, other)
+                if not needs[other] and waits[other]:
+                    heappush(held, (sizes[other], other))
+                elif not needs[other]:
+                    heappush(ready, other)
             for other in waiting.get(number, ()):
                 waits[other] -= 1
                 if not waits[other] and not needs[other]:

@@ -73,7 +73,7 @@ def unrolled_size(stmts: Sequence[Stmt], mode: Mode, vectors: int = 1) -> int | 
                 own = int(ELEMENTWISE[name].cost)
                 total += own * vectors if own > 1 else 1
             case _:
-                total += 1
+                total += vectors
     return total
 
 
