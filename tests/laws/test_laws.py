@@ -9,7 +9,7 @@ import anima
 from tests.laws.programs import COLUMNS, ROWS, Program, programs
 
 seeds = st.integers(0, 2**16)
-lawful = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=100)
+lawful = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=50)
 
 
 def inputs(seed: int, dtype: type = np.float32, lead: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +18,7 @@ def inputs(seed: int, dtype: type = np.float32, lead: tuple[int, ...] = ()) -> t
     return x.astype(dtype), y.astype(dtype)
 
 
-@settings(lawful, max_examples=1000)
+@settings(lawful, max_examples=500)
 @given(programs(), seeds)
 def test_jit_changes_nothing(program: Program, seed: int) -> None:
     x, y = inputs(seed)
@@ -36,7 +36,7 @@ def check_directional(program: Program, x: np.ndarray, y: np.ndarray, gradient: 
     np.testing.assert_allclose(np.sum(np.asarray(gradient) * v), difference, rtol=1e-4, atol=1e-4)
 
 
-@settings(lawful, max_examples=1000)
+@settings(lawful, max_examples=500)
 @given(programs(), seeds, st.booleans())
 def test_gradients_are_finite_differences(program: Program, seed: int, compiled: bool) -> None:
     with anima.enable_x64(True):

@@ -17,7 +17,7 @@ from tests.laws.memory_programs import ONE, PAIR, TWO, Program, programs
 SIZES = (0, 1, 2, 3, 7, 8, 16, 17, 33, 65)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(programs(), st.sampled_from(SIZES), st.sampled_from(["int32", "uint8", "int16", "float32"]),
        st.sets(st.integers(0, 2)), st.integers(0, 5))
 def test_what_shares_memory(program: Program, n: int, dtype: str, donated: set[int], seed: int) -> None:

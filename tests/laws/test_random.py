@@ -1,4 +1,4 @@
-"""A few hundred random programs of every kind; `python -m tests.laws.run` runs any number."""
+"""More than a hundred random programs of every kind; `python -m tests.laws.run` runs any number."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from tests.laws.random_laws import broken
 from tests.laws.random_programs import shrink
 
 EACH, FIRST = 10, 100_000  # programs of a test, and where they start: others than those of long runs
+# After these come those of the next that have operations which the first lack.
+NUMBERS = [*range(FIRST, FIRST + 120), *(FIRST + n for n in (
+    120, 122, 130, 133, 136, 143, 151, 157, 164, 174, 176, 182, 186, 188, 198, 200, 203, 204, 210, 211, 212, 213, 218,
+    223, 231, 243, 256, 262, 273, 277, 279, 280, 284, 294))]
 
 
-@pytest.mark.parametrize("start", range(FIRST, FIRST + 300, EACH))
+@pytest.mark.parametrize("start", range(0, len(NUMBERS), EACH))
 def test_random_programs_keep_the_laws(start: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for number in range(start, start + EACH):
+        for number in NUMBERS[start:start + EACH]:
             program = draw(number)
             found = broken(program, (1, 2, 8))
             assert not found, f"{found}\npython -m tests.laws.run --show {number}\n{program.source()}"
