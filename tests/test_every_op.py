@@ -205,19 +205,19 @@ def whole(record: Record, name: str, cases: Sequence[Case]) -> tuple[Callable[..
 
 @pytest.mark.parametrize("record, name", PAIRS)
 def test_compiled_is_eager(record: Record, name: str) -> None:
-    cases = record.cases_for(name)
+    cases, tolerance = record.cases_for(name), record.tolerance(name)
     fun, args = whole(record, name, cases)
-    eager = [np.asarray(o) for o in fun(*args)]
     with config.option("flush_subnormals")(False):  # what decays is 0 otherwise: `compiler/test_flush.py`
-        compiled = anima.jit(fun)(*args)
-    expected = [w for case in cases for w in record.expected(
-        case, name, record.draw(case, name), [np.asarray(o).dtype for o in applied(record, case,
-                                                                                   name)(*record.draw(case, name))])]
-    labels = [f"{record.name} {c}" for c in cases for _ in applied(record, c, name)(*record.draw(c, name))]
-    for got, want, reference, label in zip(compiled, eager, expected, labels, strict=True):
-        tolerance = record.tolerance(name)
-        check(got, want, tolerance + record.tolerance(name, eager=True), f"compiled against eager, {label}")
-        check(got, reference, tolerance, f"compiled against the reference, {label}")
+        compiled = iter(anima.jit(fun)(*args))
+    for case in cases:
+        given, label = record.draw(case, name), f"{record.name} {case}"
+        eager = [np.asarray(o) for o in applied(record, case, name)(*given)]
+        expected = record.expected(case, name, given, [o.dtype for o in eager])
+        for want, reference in zip(eager, expected, strict=True):
+            got = next(compiled)
+            check(got, want, tolerance + record.tolerance(name, eager=True), f"compiled against eager, {label}")
+            check(got, reference, tolerance, f"compiled against the reference, {label}")
+    assert next(compiled, None) is None
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])

@@ -24,9 +24,17 @@ def all_dtypes() -> Iterator[None]:
 REFUSED = frozenset(("cholesky", "lu", "geqrf", "householder_product", "eig", "eigh", "svd"))
 
 
+# What a grid's threads share out depends on shapes, not on which numbers of a kind: one dtype of each has all cases, of
+# the others each has half of them, in turn.
+OF_A_KIND = ("float32", "int32", "uint32", "complex64", "bool")
+
+
 @pytest.mark.parametrize(("record", "name"), PAIRS)
 def test_every_operation(record: Record, name: str) -> None:
-    fun, args = whole(record, name, [c for c in record.cases_for(name) if c.plain])
+    cases = [c for c in record.cases_for(name) if c.plain]
+    if name not in OF_A_KIND and set(OF_A_KIND) & set(record.dtypes):
+        cases = cases[record.dtypes.index(name) % 2::2] or cases
+    fun, args = whole(record, name, cases)
     eager = [np.asarray(o) for o in fun(*args)]
     program = compile_grid(anima.make_jaxpr(fun)(*args), record.name, (), TARGET)
     for got, want in zip(run(program, args), eager, strict=True):
