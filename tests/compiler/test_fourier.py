@@ -61,9 +61,10 @@ def compiled(kinds: tuple[str, ...], n: int) -> Any:
 
 @pytest.mark.parametrize("first", range(1, 129, 16))
 def test_every_length(first: int) -> None:
-    """20 rows are more than there are lanes."""
+    """20 rows are more than there are lanes. All kinds are made of one transform: longer rows have some of them."""
     for n in range(first, first + 16):
         kinds = KINDS if n < 33 else ("FFT", "IRFFT") if n % 4 < 2 else ("IFFT", "RFFT")
+        kinds = kinds if n < 65 else kinds[n // 4 % 2:][:1]
         xs = [operand(kind, (20,), n, "complex64") for kind in kinds]
         f = compiled(kinds, n)
         assert "callback" not in f.lower(*xs).loops
