@@ -163,16 +163,17 @@ def test_few_rows_by_a_matrix_that_is_made_wider(k: int, n: int, few: int, dtype
     a, b = (RNG.integers(0, 4, shape).astype(dtype) for shape in ((few, k), (k, n)))
     kind = np.bool_ if dtype == np.bool_ else np.int64
     exact = a.astype(kind) @ b.astype(kind)
+    ways = []  # operands, which dimensions are summed over, and what that gives: all in one program
     for i, j in ((1, 0), (1, 1), (0, 0), (0, 1)):
         x, y = (v if at == d else np.ascontiguousarray(v.T) for v, at, d in ((a, 1, i), (b, 0, j)))
-        for turned in (False, True):
-            left, right = ((y, j), (x, i)) if turned else ((x, i), (y, j))
-            numbers = (((left[1],), (right[1],)), ((), ()))
-            found = anima.jit(lambda x, y, numbers=numbers: lax.dot_general(
-                x, y, numbers, preferred_element_type=wanted))(left[0], right[0])
-            want = (exact.T if turned else exact).astype(wanted or dtype)
-            assert found.dtype == want.dtype
-            np.testing.assert_array_equal(np.asarray(found), want)
+        ways += [(x, y, (((i,), (j,)), ((), ())), exact), (y, x, (((j,), (i,)), ((), ())), exact.T)]
+    all_found = anima.jit(lambda pairs: [lax.dot_general(x, y, numbers, preferred_element_type=wanted)
+                                         for (x, y), (*_, numbers, _) in zip(pairs, ways, strict=True)])(
+        [(x, y) for x, y, *_ in ways])
+    for found, (*_, product) in zip(all_found, ways, strict=True):
+        want = product.astype(wanted or dtype)
+        assert found.dtype == want.dtype
+        np.testing.assert_array_equal(np.asarray(found), want)
     both = lax.dot_general(jnp.stack([a, a[::-1]]), jnp.stack([b, b]), (((2,), (1,)), ((0,), (0,))))
     np.testing.assert_array_equal(np.asarray(both)[1], exact[::-1].astype(dtype))
 
