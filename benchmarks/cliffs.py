@@ -239,6 +239,21 @@ def queue(m: Any) -> Callable[[Any], Any]:
     return lambda x: library(m).lax.fori_loop(0, 10_000, step, (x, m.int32(0), m.int32(1)))[0]
 
 
+def delay(m: Any) -> Callable[[Any], Any]:
+    """Mackey and Glass' equation for many cells: what comes of a value is made of one that was kept long before."""
+    def step(s: Any, i: Any) -> Any:
+        rows, x = s
+        before = rows[i]
+        return (rows.at[i].set(x), x + 0.1 * (0.2 * before / (1.0 + before ** 10) - 0.1 * x)), None
+
+    def run(rows: Any) -> Any:
+        turns = library(m).lax.fori_loop(0, 2, lambda _, s: library(m).lax.scan(step, s, m.arange(rows.shape[0]))[0],
+                                         (rows, rows[-1]))
+        return turns[0]
+
+    return run
+
+
 def ising(m: Any) -> Callable[..., Any]:
     """Metropolis' algorithm for spins on a torus, one spin at a time."""
     def flip(a: Any, given: Any) -> Any:
@@ -275,6 +290,7 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...]]]:
         ("elimination of 300 x 300", elimination, (square + 300 * np.eye(300, dtype=F32),)),
         ("game of life 256 x 256, 100 steps", life, (rng.integers(0, 2, (256, 256), I32),)),
         ("queue of 100,000, 10,000 steps", queue, (many,)),
+        ("delay of 1,700 steps, 16 cells", delay, (rng.uniform(0.5, 1.2, size=(1700, 16)).astype(F32),)),
         ("Ising 64 x 64, 100,000 flips", ising, (spins, rng.integers(0, 64, (100_000, 2), I32),
                                                   rng.uniform(size=100_000).astype(F32))),
     ]
