@@ -55,10 +55,20 @@ class Known:
             self.known[key] = kernels, buffers, list(others)
 
 
-def call_structure(eqn: Eqn, buffers: Sequence[str]) -> Structure:
-    """What is common to a call and its equals, whose operands and results are in these buffers."""
-    return (eqn.primitive, exactly(eqn.params), *((a.aval.shape, a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)),
-            *map(buffers.index, buffers)), list(dict.fromkeys(buffers))
+def call_structure(eqn: Eqn, buffers: Sequence[str]) -> Structure | None:
+    """What is common to a call and its equals, whose operands and results are in these buffers; None if it cannot be
+    told."""
+    key = (eqn.primitive, exactly(eqn.params), *((a.aval.shape, a.aval.dtype) for a in (*eqn.invars, *eqn.outvars)),
+           *map(buffers.index, buffers))
+    return (key, list(dict.fromkeys(buffers))) if _compares(key) else None
+
+
+def _compares(key: Hashable) -> bool:
+    try:
+        hash(key)
+    except TypeError:  # parameters that cannot be compared
+        return False
+    return True
 
 
 def is_long(stmts: Sequence[Stmt]) -> bool:
@@ -107,8 +117,4 @@ class Repeats(Known):
                     pending.append(self.fused.producers[atom])
         text += (visited[id(eqn)] for eqn in group.roots)
         key = tuple(text)
-        try:
-            hash(key)
-        except TypeError:  # parameters that cannot be compared
-            return None
-        return key, list(buffers)
+        return (key, list(buffers)) if _compares(key) else None

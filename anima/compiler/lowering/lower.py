@@ -477,10 +477,11 @@ class Lowering:
         """Appends what a rule does, or the kernels of an equal call again."""
         operands = [self.places.get(self.home(x)) for x in eqn.invars if type(x) is Var]
         places = [place for place in operands if isinstance(place, str)]
-        if INLINE_OPERANDS[eqn.primitive.name] or len(places) < len(eqn.invars):
+        whole = not INLINE_OPERANDS[eqn.primitive.name] and len(places) == len(eqn.invars)
+        structure = call_structure(eqn, [*places, *map(self.result, eqn.outvars)]) if whole else None
+        if structure is None:
             rule(self, eqn)
             return
-        structure = call_structure(eqn, [*places, *map(self.result, eqn.outvars)])
         again = self.calls.again(structure)
         if again is not None:
             self.body += again
