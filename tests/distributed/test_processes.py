@@ -51,8 +51,7 @@ def test_what_arrays_and_utilities_say() -> None:
     assert check(run(3, PROGRAMS / "utilities.py")).count("all well") == 3
 
 
-@pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("level", ["0", "2"])
+@pytest.mark.parametrize(("count", "level"), [(2, "2"), (4, "0")])  # what is checked does not depend on the others
 def test_calls_that_come_again_are_machine_code(count: int, level: str) -> None:
     assert check(run(count, PROGRAMS / "calls.py", ANIMA_CHECK=level)).count("all well") == count
 
