@@ -11,10 +11,11 @@ from tests.laws.random_laws import broken
 from tests.laws.random_programs import shrink
 
 EACH, FIRST = 10, 100_000  # programs of a test, and where they start: others than those of long runs
-# After these come those of the next that have operations which the first lack.
+# After these come those of the next that have operations which the first lack, or scans from the end.
 NUMBERS = [*range(FIRST, FIRST + 120), *(FIRST + n for n in (
-    120, 122, 130, 133, 136, 143, 151, 157, 164, 174, 176, 182, 186, 188, 198, 200, 203, 204, 210, 211, 212, 213, 218,
-    223, 231, 243, 256, 262, 273, 277, 279, 280, 284, 294))]
+    120, 122, 130, 133, 136, 143, 151, 152, 157, 162, 164, 173, 174, 176, 182, 183, 186, 188, 194, 198, 200, 203, 204,
+    210, 211, 212, 213, 218, 223, 231, 238, 240, 242, 243, 246, 251, 255, 256, 262, 273, 274, 277, 279, 280, 284, 289,
+    292, 293, 294, 298))]
 
 
 @pytest.mark.parametrize("start", range(0, len(NUMBERS), EACH))
