@@ -14,7 +14,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.ir.loops import Call, Program
+from anima.compiler.ir.loops import Call, Kernel, Program
 from anima.compiler.ir.routines import arguments
 from anima.compiler.products.blocking import exact_cover, families
 from anima.compiler.products.convolution import WindowProduct, odometer
@@ -80,9 +80,10 @@ class Conv:
 
 
 def ways(program: Program) -> set[str]:
-    """How a program's convolutions run."""
+    """How a program's convolutions run: calls by their side, kernels as "loops"."""
     calls = [s for s in program.body if isinstance(s, Call)]
-    return {str(c.args[1]) if c.routine == "convolution" else c.routine for c in calls}
+    loops = {"loops" for s in program.body if isinstance(s, Kernel) and s.name.startswith("convolution")}
+    return loops | {str(c.args[1]) if c.routine == "convolution" else c.routine for c in calls}
 
 
 CASES = [
@@ -108,13 +109,22 @@ CASES = [
     Conv((3, 16, 40), (4, 16, 3), ("NCW", "OIW", "NCW"), "gemm", strides=(1,), padding=[(2, 0)]),
     Conv((2, 15, 22, 24), (3, 4, 24, 3), NHWC, "gemm", padding=[(3, 1), (-1, 5)], rhs_dilation=(2, 1)),
     Conv((2, 24, 9, 22), (1, 24, 5, 3), ("NCHW", "OIHW", "NHWC"), "gemm"),
-    # One output along lines: at once for many places.
-    Conv((3, 1, 200), (1, 1, 19), ("NCW", "OIW", "NCW"), "rows", strides=(1,)),
-    Conv((2, 2, 6, 131), (1, 2, 3, 40), NCHW, "rows", strides=(2, 1), padding=[(1, 1), (20, 39)]),
-    Conv((1, 5, 1, 90), (5, 13, 1, 1), ("NHCW", "HWIO", "NHWC"), "rows", padding=[(1, 2), (-2, 7)]),
-    # Few outputs of all phases: one convolution.
+    # One output along lines: outputs are lanes.
+    Conv((3, 1, 200), (1, 1, 19), ("NCW", "OIW", "NCW"), "loops", strides=(1,)),
+    Conv((2, 2, 6, 131), (1, 2, 3, 40), NCHW, "loops", strides=(2, 1), padding=[(1, 1), (20, 39)]),
+    Conv((1, 1, 9, 90), (1, 1, 5, 3), NCHW, "loops", padding=[(1, 2), (-2, 7)], rhs_dilation=(1, 2)),
+    Conv((2, 20, 30, 17), (20, 1, 5, 7), NCHW, "loops", strides=(2, 1), groups=20),
+    Conv((1, 6, 7, 7), (6, 1, 7, 7), NCHW, "loops", groups=6, dtype="float64"),
+    Conv((1, 1, 5, 6, 70), (1, 1, 2, 3, 4), ("NCDHW", "OIDHW", "NCDHW"), "loops", strides=(1, 2, 1)),
+    Conv((2, 1, 300), (1, 1, 115), ("NCW", "OIW", "NCW"), "loops", strides=(1,), padding=[(57, 57)]),
+    # Gaps in x: phases one by one, or as products at every place; at once, if all see the same.
     Conv((2, 12, 13, 40), (7, 7, 40, 3), NHWC, "strips", padding=((3, 3), (4, 2)), lhs_dilation=(2, 2)),
     Conv((2, 10, 9, 5), (6, 10, 3, 2), ("NCHW", "OIHW", "NHWC"), "rows", (1, 3), ((1, 0), (2, 2)), (2, 2), (1, 3)),
+    Conv((2, 12, 13, 40), (5, 4, 40, 3), NHWC, "gemm", padding=((3, 4), (2, 2)), lhs_dilation=(2, 3)),
+    Conv((3, 16, 40), (2, 16, 3), ("NCW", "OIW", "NCW"), "gemm", (1,), [(1, -2)], (5,)),
+    Conv((2, 12, 13, 24), (4, 2, 24, 3), NHWC, "gemm", padding=((3, 3), (1, 1)), lhs_dilation=(4, 2)),
+    Conv((2, 24, 12, 13), (7, 24, 6, 6), NCHW, "columns", padding=((5, 5), (5, 7)), lhs_dilation=(6, 6)),
+    Conv((2, 24, 12, 13), (7, 24, 3, 3), NCHW, "gemm", padding=((2, 2), (2, 2)), lhs_dilation=(3, 3)),
     # One place in the kernel.
     Conv((2, 32, 15, 21), (48, 32, 1, 1), NCHW, "gemm"),
     Conv((2, 15, 21, 32), (1, 1, 32, 48), NHWC, "gemm"),
@@ -206,7 +216,7 @@ def test_channels_by_themselves(seed: int) -> None:
         padding = [(low % 3, 1), (low, 3 - low)]
         conv = Conv(x, w, NHWC, "", strides, padding, None, gaps, channels)
         program = conv.program()
-        assert not ways(program)
+        assert ways(program) == {"loops"}
         [out] = compile_program(program, [conv_shape(conv)])(conv.data())
         conv.check(out)
         # The gradient of a kernel: strides are gaps there, and gaps strides.
@@ -241,7 +251,7 @@ def test_few_channels_in_groups(case: tuple[int, int, int]) -> None:
 
     with anima.enable_x64(conv.dtype == "float64"):
         program = conv.program()
-        assert not ways(program)
+        assert ways(program) <= {"loops"}
         [out] = compile_program(program, [conv_shape(conv)])(conv.data())
         np.testing.assert_allclose(anima.jit(slope)(x, w), slope(x, w), rtol=1e-3, atol=3e-3)
     conv.check(out)
@@ -274,18 +284,15 @@ def test_nothing_outside_of_the_buffers_is_touched(conv: Conv, target: str, at_e
     assert np.array_equal(fenced, run(plain)[0])
 
 
-@pytest.mark.parametrize("special", [np.nan, np.inf])
-@pytest.mark.parametrize("layout", [NHWC, NCHW], ids=str)
-def test_what_is_not_finite_stays_where_it_is_seen(layout: tuple[str, str, str], special: float) -> None:
-    conv = Conv((1, 9, 18, 24) if layout is NHWC else (1, 24, 9, 18), (3, 3, 24, 40) if layout is NHWC
-                else (40, 24, 3, 3), layout, "")
+@pytest.mark.parametrize("conv", SINGLE, ids=str)
+def test_what_is_not_finite_stays_where_it_is_seen(conv: Conv) -> None:
     x, w = conv.data()
-    x[(0, 4, 9, 5) if layout is NHWC else (0, 5, 4, 9)] = special
-    out = np.asarray(anima.jit(conv)(x, w))
-    seen = ~np.isfinite(out if layout is NHWC else out.transpose(0, 2, 3, 1)).all(axis=-1)[0]
-    want = np.zeros(seen.shape, bool)
-    want[3:6, 8:11] = True
-    assert np.array_equal(seen, want)
+    rng = np.random.default_rng(1)
+    for special in (np.nan, np.inf):
+        x[tuple(rng.integers(n) for n in x.shape)] = special
+    with anima.enable_x64(True):
+        want = np.asarray(conv(x.astype(np.float64), w.astype(np.float64)))
+    assert np.array_equal(np.isfinite(anima.jit(conv)(x, w)), np.isfinite(want))
 
 
 def test_no_multiplication_by_gaps() -> None:

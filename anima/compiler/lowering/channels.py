@@ -80,11 +80,11 @@ def zero_of(dtype: str) -> Const:
     return Const(False if dtype == "bool" else 0.0 if dtype[0] in "fb" else 0, dtype)
 
 
-def _product(scope: Scope, dtype: str, a: Expr, b: Expr) -> Expr:
+def product(scope: Scope, dtype: str, a: Expr, b: Expr) -> Expr:
     return scope.op("and" if dtype == "bool" else "mul", (a, b), dtype)
 
 
-def _plus(dtype: str) -> str:
+def plus(dtype: str) -> str:
     return "or" if dtype == "bool" else "add"
 
 
@@ -117,7 +117,7 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
 
         def part(begin: int, stop: int, sure: bool) -> None:
             count = stop - begin
-            for start, some, width in _blocks(count, most if sure else 1):
+            for start, some, width in blocks(count, most if sure else 1):
                 with scope.loop(some, "each") as i:
                     at = ix.offset(ix.scale(i, width), begin + start)
                     _pixels(scope, p, (*others, last), dtype, x, w, out,
@@ -134,7 +134,7 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
         part(end, last.places, False)
 
 
-def _blocks(count: int, most: int) -> list[tuple[int, int, int]]:
+def blocks(count: int, most: int) -> list[tuple[int, int, int]]:
     """Where blocks of equal widths begin, how many there are, and their width."""
     whole = count // most
     return [b for b in ((0, whole, most), (whole * most, count - whole * most, 1)) if b[1]]
@@ -185,7 +185,7 @@ def _pixels(scope: Scope, p: Problem, space: Sequence[SpatialDim], dtype: str, x
                     weight = scope.load(w, ix.add(weights, factor), dtype)
                     for origin, total in zip(origins, totals, strict=True):
                         value = scope.load(x, ix.add(ix.add(origin, more), sources), dtype)
-                        scope.accumulate(total, _plus(dtype), _product(scope, dtype, value, weight))
+                        scope.accumulate(total, plus(dtype), product(scope, dtype, value, weight))
         for target, total in zip(targets, totals, strict=True):
             scope.store(out, ix.add(target, ix.add(ix.scale(g, p.out[0]), j)), scope.read(total))
 
@@ -239,7 +239,7 @@ def _line_sum(scope: Scope, p: Problem, dtype: str, x: str, w: str, term: Sequen
         sums = [scope.var(zero_of(dtype)) for _ in totals]
         _along(scope, last, dtype, (x, source), (w, factor), sums)
         for total, part in zip(totals, sums, strict=True):
-            scope.accumulate(total, _plus(dtype), scope.read(part))
+            scope.accumulate(total, plus(dtype), scope.read(part))
 
 
 def _along(scope: Scope, s: SpatialDim, dtype: str, x: tuple[str, Index], w: tuple[str, Index],
@@ -258,7 +258,7 @@ def _along(scope: Scope, s: SpatialDim, dtype: str, x: tuple[str, Index], w: tup
         inside = [y for y, (a, b) in enumerate(ranges) if a <= begin and end <= b]
         if not inside:
             continue
-        for start, count, width in _blocks(end - begin, _PIXELS):
+        for start, count, width in blocks(end - begin, _PIXELS):
             with ExitStack() as stack:
                 block = ix.zero if count == 1 else ix.opaque(stack.enter_context(scope.serial(count)), 0, count - 1,
                                                              scope.depth)
@@ -266,10 +266,10 @@ def _along(scope: Scope, s: SpatialDim, dtype: str, x: tuple[str, Index], w: tup
                 ks = [ix.offset(first, n) for n in range(width)]
                 factors = [scope.load(w[0], ix.add(w[1], ix.scale(k, s.w)), dtype) for k in ks]
                 for y in inside:
-                    terms = [_product(scope, dtype, scope.load(x[0], ix.add(x[1], ix.offset(
+                    terms = [product(scope, dtype, scope.load(x[0], ix.add(x[1], ix.offset(
                         ix.scale(k, s.gap * s.x), (s.start + y * s.step) * s.x)), dtype), factor)
                         for k, factor in zip(ks, factors, strict=True)]
                     while len(terms) > 1:
                         pairs = zip(terms[::2], terms[1::2], strict=True)
-                        terms = [scope.op(_plus(dtype), pair, dtype) for pair in pairs]
-                    scope.accumulate(sums[y], _plus(dtype), terms[0])
+                        terms = [scope.op(plus(dtype), pair, dtype) for pair in pairs]
+                    scope.accumulate(sums[y], plus(dtype), terms[0])

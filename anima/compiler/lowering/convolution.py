@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from anima.compiler.ir.index_math import Index, conjunction
 from anima.compiler.ir.loops import Call, Const, NamedValue
+from anima.compiler.lowering.along import along_lines, by_lines
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.channels import by_channels, in_channels, in_groups, zero_of
@@ -29,6 +31,7 @@ _RUN = 20.0          # cycles to begin a run of elements that are packed
 _GATHER = 14.0       # to load a vector of elements apart from each other
 _TILE = 15 / 14      # for tiles of 14 rows: a row more to load what all rows have in common
 _COPY = 3.0          # cycles to copy an element of the matrix
+_CALL = 5000.0       # cycles until all threads are at work
 _DEEP = 256          # terms of a stretch of a strip, at most
 _MOST_ROWS = 1024    # outputs that are rows of one block
 _MOST_SPAN = 256     # rows of a strip
@@ -46,6 +49,8 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
     for problem in problems(eqn.invars[0].aval.shape, eqn.invars[1].aval.shape, out.aval.shape, eqn.params):
         if in_channels(problem) or in_groups(problem):
             by_channels(builder, problem, dtype, x, w, result)
+        elif along_lines(problem):
+            by_lines(builder, problem, dtype, x, w, result)
         elif dtype in _BY_WINDOWS and problem.terms:
             if not _by_product(builder, problem, dtype, x, w, result):
                 _by_windows(builder, problem, dtype, x, w, result)
@@ -81,7 +86,9 @@ def _by_product(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
 
 def cycles(x: Shape, w: Shape, out: Shape, params: dict[str, Any]) -> float:
     """What a convolution takes one core, about."""
-    return sum(ConvolutionPlanner(p).best().cost for p in problems(x, w, out, params) if p.terms)
+    alike = Counter(replace(p, w_offset=0, out_offset=0, space=tuple(replace(s, start=0) for s in p.space))
+                    for p in problems(x, w, out, params) if p.terms)
+    return sum((ConvolutionPlanner(p).best().cost + _CALL) * n for p, n in alike.items())
 
 
 Wheel = tuple[int, int, int, int, int, int]  # size; steps in x, in the result (or in w), and of three coordinates
@@ -124,14 +131,17 @@ class ConvolutionPlanner:
 
     def best(self) -> ConvolutionPlan:
         """The cheapest way."""
+        return min(self.plans(), key=lambda plan: plan.cost)
+
+    def plans(self) -> list[ConvolutionPlan]:
+        """All ways."""
         p, plans = self.p, [self._rows(self.feature, self.free, _ONE, _run(self.feature)),
                             self._columns(self.batch, self.free)]
         for d, s in enumerate(p.space):
             plans += [self._rows(self.taps[d], d, _run(self.taps[d]), _ONE), self._columns(self.places[d], d)]
             if s.x == p.features * p.x[2] and s.gap == 1 == p.x[2] and s.w == p.features * p.w[1]:
                 plans.append(self._rows(self.taps[d], d, _run(self.taps[d]), _run(self.feature)))
-        plans += [plan for plan in (self._strips(), self._spans(), self._lines()) if plan is not None]
-        return min(plans, key=lambda plan: plan.cost)
+        return plans + [plan for plan in (self._strips(), self._spans(), self._lines()) if plan is not None]
 
     def _wheels(self, some: Sequence[tuple[int, ...]], last: int, by: int) -> tuple[Wheel, ...]:
         """Dimensions as wheels, in the order of their distances number `by`."""

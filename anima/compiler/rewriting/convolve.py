@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler.lowering.along import along_lines, lies_along
 from anima.compiler.lowering.channels import in_channels, in_groups
 from anima.compiler.lowering.convolution import cycles, is_product
 from anima.compiler.lowering.problem import Problem, problems
@@ -48,14 +49,12 @@ from anima.util import record
 _FEW_TERMS = 12      # of a sum that is written out
 _FEW_SINGLE = 64     # of a sum over one feature, where every group has one output
 _FEW_PLACES = 64     # sums of a group that are written out
-_FEW_OUTPUTS = 16    # of all phases
 _SINGLE_OUTPUTS = 4  # a quarter of a vector: outputs of which products are spread ...
 _MANY_FEATURES = 8   # ... if they are sums over so many features
-_SHIFTS = 32         # outputs next to each other that become outputs of one place
-_LONG_KERNEL = 8     # places in a line of the kernel from which that pays
 _FEW_TERMS_SPREAD = 32  # ... for no more places in the kernel
 _MOST_SPACE = 3
 _TURN = 2.0          # cycles to move an element of a transposed array
+_MOVE = 0.25         # ... that moves with others
 
 
 @record
@@ -110,23 +109,23 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "product"
     if _stays(f):
         return "windows"
+    if dtypes.issubdtype(dtype, np.floating) and _pays_along(f):
+        return "along"
     few = _FEW_SINGLE if f.features == f.outputs == 1 < f.groups else _FEW_TERMS
     if f.terms <= few:
         return "taps"
     if f.groups > 1 == f.outputs and f.batch * math.prod(f.places) <= _FEW_PLACES and f.groups >= 8:
         return "places"
-    if dtypes.issubdtype(dtype, np.floating) and _are_few(f):
-        return "together"
     if dtypes.issubdtype(dtype, np.floating) and _pays_to_spread(f):
         return "spread"
-    if dtypes.issubdtype(dtype, np.floating) and _pays_to_shift(f):
-        return "shifted"
+    if dtypes.issubdtype(dtype, np.floating) and _pays_together(f):
+        return "together"
     return "space" if len(f.taps) > _MOST_SPACE else "windows"
 
 
 def _stays(f: Form) -> bool:
     """Whether there is a better way than to write it out: channels by themselves, or few, that come last in memory."""
-    return len(f.taps) <= _MOST_SPACE and all(in_channels(p) or in_groups(p) for p in f.problems())
+    return len(f.taps) <= _MOST_SPACE and all(in_channels(p) or in_groups(p) or along_lines(p) for p in f.problems())
 
 
 def _is_product(f: Form) -> bool:
@@ -178,15 +177,15 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
         case "product":
             return _product(x, w, f)
         case "taps" | "places" as how:
-            if any(d > 1 for d in f.get("lhs_dilation")):
+            if _has_gaps(f):
                 return _phases(x, w, f)
             return (_by_taps if how == "taps" else _by_places)(x, w, f)
         case "together":
             return _together(x, w, f)
         case "spread":
             return _spread(x, w, f)
-        case "shifted":
-            return _shifted(x, w, f)
+        case "along":
+            return _along_lines(x, w, f)
         case "space":
             return _by_space(x, w, f)
     last = _turned(f, lhs.shape, rhs.shape, aval)
@@ -271,17 +270,21 @@ def _seen(x: Any, f: Form, start: tuple[int, ...], counts: Shape, steps: Shape) 
 
 def _pays_to_spread(f: Form) -> bool:
     """Whether outputs are too few for vectors, and their products, at all places of x and of the kernel, are not."""
-    steps = (*f.get("window_strides"), *f.get("lhs_dilation"))
+    steps = (*f.get("window_strides"), *(f.get("rhs_dilation") if _has_gaps(f) else ()))
     return (f.groups == 1 and f.outputs <= _SINGLE_OUTPUTS and f.features >= _MANY_FEATURES
             and 1 < math.prod(f.taps) <= _FEW_TERMS_SPREAD and all(n == 1 for n in steps)
             and math.prod(f.sizes) <= 2 * math.prod(f.places))
 
 
-def _pays_to_shift(f: Form) -> bool:
-    """Whether there is one output, of few features, along a line that is long, as the kernel is."""
-    return (f.groups == f.outputs == 1 and f.features <= _SINGLE_OUTPUTS and len(f.taps) in range(1, _MOST_SPACE + 1)
-            and f.taps[-1] >= _LONG_KERNEL and f.places[-1] >= 2 * _SHIFTS and f.get("rhs_dilation")[-1] == 1
-            and all(n == 1 for n in (f.get("window_strides")[-1], *f.get("lhs_dilation"))))
+def _has_gaps(f: Form) -> bool:
+    """Whether there are gaps between the elements of x."""
+    return any(d > 1 for d in f.get("lhs_dilation"))
+
+
+def _pays_along(f: Form) -> bool:
+    """Whether it is worth while to pad x, for what lies along lines of memory."""
+    return (len(f.taps) in range(1, _MOST_SPACE + 1) and all(n == 1 for n in f.get("lhs_dilation"))
+            and all(map(lies_along, f.problems())))
 
 
 # ---------------------------------------------------------------- the ways
@@ -316,49 +319,42 @@ def _whole(x: Any, w: Any, f: Form) -> Any:
 
 
 def _spread(x: Any, w: Any, f: Form) -> Any:
-    """One product of matrices, of every place in x by every place in the kernel; then sums of what belongs together."""
+    """One product of matrices, of every place in x by every place in the kernel; then sums of what belongs together:
+    with gaps between the elements of x, for each phase of the output."""
     lhs, rhs, res = f.get("dimension_numbers")
     n = len(f.taps)
     w = transpose(w, tuple(rhs))  # (output, feature, taps)
     every = dot_general_p.bind(w, x, dimension_numbers=(((1,), (lhs[1],)), ((), ())), precision=None,
                                preferred_element_type=None)  # (output, taps, x without features)
     rest = [d for d in range(n + 2) if d != lhs[1]]
-    total: Any = None
+    apart = f.get("lhs_dilation")
+    counts = [-(-size // k) for size, k in zip(f.places, apart, strict=True)]
+    terms: dict[tuple[int, ...], list[Any]] = {phase: [] for phase in np.ndindex(*apart)}
     for tap in np.ndindex(*f.taps):
         start = (0, *map(int, tap), *(0,) * (n + 1))
         stop = (f.outputs, *(int(k) + 1 for k in tap), *every.shape[n + 1:])
         term = squeeze(sliced(every, start, stop), tuple(range(1, n + 1)))
         config = [(0, 0, 0)] * term.ndim
+        phase = []
         for d in range(n):
-            low = f.get("padding")[d][0] - int(tap[d]) * f.get("rhs_dilation")[d]
-            config[1 + rest.index(lhs[2 + d])] = (low, f.places[d] - low - f.sizes[d], 0)
-        term = pad(term, constant(0, x.dtype), config)
-        total = term if total is None else el.add(total, term)
+            low, at = divmod(f.get("padding")[d][0] - int(tap[d]) * f.get("rhs_dilation")[d], apart[d])
+            config[1 + rest.index(lhs[2 + d])] = (low, counts[d] - low - f.sizes[d], 0)
+            phase.append(at)
+        terms[tuple(phase)].append(pad(term, constant(0, x.dtype), config))
     order = [1 + rest.index(lhs[0]), 0, *(1 + rest.index(d) for d in lhs[2:])]  # of batch, outputs, space
-    return transpose(total, tuple(order[int(d)] for d in np.argsort(res)))
+    order = [order[int(d)] for d in np.argsort(res)]
+    phases = [transpose(_total(some), tuple(order)) if some else zeros(ShapedArray(_with(f, counts), x.dtype))
+              for some in terms.values()]
+    return _woven_of(phases, list(apart), f) if len(phases) > 1 else phases[0]
 
 
-def _shifted(x: Any, w: Any, f: Form) -> Any:
-    """Outputs next to each other in a line as the outputs of one place: the kernel at each of its shifts."""
-    _, rhs, res = f.get("dimension_numbers")
-    w = squeeze(transpose(w, tuple(rhs)), (0,))  # (feature, taps)
-    *before, taps = w.shape
-    wide, size = taps + _SHIFTS - 1, math.prod(before)
-    # Rows of `wide + 1` elements that are read as rows of `wide` begin one further from row to row.
-    rows = pad(reshape(w, (size, 1, taps)), constant(0, w.dtype), [(0, 0, 0), (0, 0, 0), (0, _SHIFTS, 0)])
-    rows = reshape(broadcast_in_dim(rows, (size, _SHIFTS, wide + 1), (0, 1, 2)), (size, _SHIFTS * (wide + 1)))
-    rows = sliced(rows, (0, 0), (size, _SHIFTS * wide))
-    kernel = moveaxis(reshape(rows, (*before, _SHIFTS, wide)), len(before), 0)
-    count = -(-f.places[-1] // _SHIFTS)
-    low, n = f.get("padding")[-1][0], len(f.taps)
-    pads = (*f.get("padding")[:-1], (low, (count - 1) * _SHIFTS + wide - low - f.sizes[-1]))
-    last = (0, n + 1, *range(1, n + 1))  # (batch, space, outputs)
-    numbers = ConvDimensionNumbers(f.get("dimension_numbers").lhs_spec, tuple(range(n + 2)), last)
-    out = _convolve(x, kernel, {**f.params, "dimension_numbers": numbers, "padding": pads,
-                                "window_strides": (*f.get("window_strides")[:-1], _SHIFTS)})
-    out = reshape(out, (f.batch, *f.places[:-1], count * _SHIFTS))
-    out = expand_dims(sliced(out, (0,) * out.ndim, (f.batch, *f.places)), (1,))
-    return transpose(out, tuple(np.argsort(res).tolist()))
+def _along_lines(x: Any, w: Any, f: Form) -> Any:
+    """A convolution that sees only what lies in the array, which is padded."""
+    config = [(0, 0, 0)] * x.ndim
+    for axis, (low, high) in zip(f.get("dimension_numbers").lhs_spec[2:], f.get("padding"), strict=True):
+        config[axis] = (low, high, 0)
+    x = pad(x, constant(0, x.dtype), config)
+    return _convolve(x, w, {**f.params, "padding": ((0, 0),) * len(f.taps)})
 
 
 def _terms(x: Any, w: Any) -> Any:
@@ -456,31 +452,25 @@ def _phases(x: Any, w: Any, f: Form) -> Any:
         else:
             starts, taps = [p.start for p in phase], [p.taps for p in phase]
             parts.append(_convolve(x, _part(w, f, phase), _without_gaps(f, phase, starts, taps)))
-    whole = concatenate([expand_dims(p, (0,)) for p in parts], 0) if len(parts) > 1 else expand_dims(parts[0], (0,))
-    return _woven(reshape(whole, (*map(len, every), *parts[0].shape)), f)
+    return _woven_of(parts, [len(phases) for phases in every], f)
 
 
 def _together(x: Any, w: Any, f: Form) -> Any:
-    """The same at once, for few outputs: those of all phases are the outputs of one convolution, by a kernel that is
-    zero where a phase sees less than another."""
+    """The same at once, where all phases see the same elements: theirs are the outputs of one convolution."""
     rhs, res = f.get("dimension_numbers")[1:]
     every = [_along(f, d) for d in range(len(f.taps))]
-    starts = [min(p.start for p in phases if p.taps) for phases in every]
-    ends = [max((p.start - low) // p.gap + p.taps for p in phases if p.taps)
-            for phases, low in zip(every, starts, strict=True)]
-    kernels = []
-    for phase in itertools.product(*every):
-        config = [(0, 0, 0)] * w.ndim
-        for d, (p, low, end) in enumerate(zip(phase, starts, ends, strict=True)):
-            before = (p.start - low) // p.gap if p.taps else 0
-            config[rhs[2 + d]] = (before, end - before - p.taps, 0)
-        kernels.append(pad(_part(w, f, phase), constant(0, w.dtype), config))
-    merged = concatenate(kernels, rhs[0])
-    out = _convolve(x, merged, _without_gaps(f, [phases[0] for phases in every], starts, ends))
+    merged = concatenate([_part(w, f, phase) for phase in itertools.product(*every)], rhs[0])
+    out = _convolve(x, merged, _of_all(f, every))
     c, n = res[1], len(every)
     out = reshape(out, (*out.shape[:c], *map(len, every), f.outputs, *out.shape[c + 1:]))
     order = [*range(c, c + n), *(d for d in range(out.ndim) if not c <= d < c + n)]
     return _woven(transpose(out, tuple(order)), f)
+
+
+def _of_all(f: Form, every: Sequence[Sequence[Phase]]) -> dict[str, Any]:
+    """The parameters of any phase, where all see the same."""
+    first = [phases[0] for phases in every]
+    return _without_gaps(f, first, [p.start for p in first], [p.taps for p in first])
 
 
 def _part(w: Any, f: Form, phase: Sequence[Phase]) -> Any:
@@ -499,15 +489,22 @@ def _without_gaps(f: Form, phase: Sequence[Phase], starts: Sequence[int], taps: 
             "padding": tuple(pads), "lhs_dilation": (1,) * len(pads)}
 
 
-def _are_few(f: Form) -> bool:
-    """Whether the outputs of all phases are few, and the phases begin so that one convolution can have them all."""
-    if f.groups > 1 or all(d == 1 for d in f.get("lhs_dilation")):
+def _pays_together(f: Form) -> bool:
+    """Whether all phases see the same elements (kernels as long as the gaps), and one convolution that has all their
+    outputs takes less than one for each."""
+    if f.groups > 1 or not _has_gaps(f):
         return False
     every = [_along(f, d) for d in range(len(f.taps))]
-    if f.outputs * math.prod(map(len, every)) > _FEW_OUTPUTS:
+    if any(len({(p.start, p.taps) for p in phases}) > 1 or not phases[0].taps for phases in every):
         return False
-    seen = [[p for p in phases if p.taps] for phases in every]
-    return all(phases and all((p.start - phases[0].start) % p.gap == 0 for p in phases) for phases in seen)
+    _, rhs, res = f.get("dimension_numbers")
+    w, out = (list(shape) for shape in f.shapes[1:])
+    w[rhs[0]] = out[res[1]] = f.outputs * math.prod(map(len, every))
+    for d, phases in enumerate(every):
+        w[rhs[2 + d]], out[res[2 + d]] = phases[0].taps, phases[0].count
+    row = f.outputs if res[1] == len(res) - 1 else 1  # of elements that move together
+    once = cycles(f.shapes[0], tuple(w), tuple(out), _of_all(f, every)) + math.prod(out) * max(_TURN / row, _MOVE)
+    return once < cycles(*f.shapes, f.params)
 
 
 def _with(f: Form, places: list[int]) -> Shape:
@@ -521,6 +518,12 @@ def _with(f: Form, places: list[int]) -> Shape:
 def _strided(w: Any, axis: int, first: int, step: int) -> Any:
     start = [first if d == axis else 0 for d in range(w.ndim)]
     return sliced(w, tuple(start), tuple(w.shape), tuple(step if d == axis else 1 for d in range(w.ndim)))
+
+
+def _woven_of(phases: Sequence[Any], counts: Sequence[int], f: Form) -> Any:
+    """The output from its phases, one after the other."""
+    whole = concatenate([expand_dims(p, (0,)) for p in phases], 0) if len(phases) > 1 else expand_dims(phases[0], (0,))
+    return _woven(reshape(whole, (*counts, *phases[0].shape)), f)
 
 
 def _woven(whole: Any, f: Form) -> Any:
