@@ -37,11 +37,13 @@ from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.accumulate import accumulate
 from anima.compiler.rewriting.blocks import blocks
+from anima.compiler.rewriting.conditional import conditional
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.rewriting.together import together
+from anima.compiler.scheduling.interchange import interchange
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
 from anima.compiler.scheduling.prefetch import prefetch
@@ -76,6 +78,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("conditional", conditional, "jaxpr"),       # no choices between an array and itself but for some places
         Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
@@ -88,6 +91,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
     """All passes down to loops in the order of a CPU."""
     return [
         *to_nests(name, donated, target),
+        Pass("interchange", interchange, "loops"),       # no steps of independent lanes, one after the other
         Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory

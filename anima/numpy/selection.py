@@ -44,6 +44,7 @@ from anima.ops.placing import as_asked
 
 ArrayLike = Any
 _I32 = np.dtype(np.int32)
+_COMPARED = 1 << 12  # comparisons of positions with ends, up to which these take less than to count ends
 
 
 # ---------------------------------------------------------------- where
@@ -396,9 +397,12 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
         return _repeat_known(x, known, axis)
     size = x.shape[axis]
     ends = cumsum(broadcast_array(ew.convert(counts, _I32, False), (size,)))
-    positions = sh.iota(_I32, total_repeat_length)
-    index = sum(ew.le(sh.broadcast_in_dim(ends, (total_repeat_length, size), (1,)),
-                      sh.broadcast_in_dim(positions, (total_repeat_length, size), (0,))), axis=1, dtype=_I32)
+    if total_repeat_length * size <= _COMPARED:
+        positions = sh.iota(_I32, total_repeat_length)
+        index = sum(ew.le(sh.broadcast_in_dim(ends, (total_repeat_length, size), (1,)),
+                          sh.broadcast_in_dim(positions, (total_repeat_length, size), (0,))), axis=1, dtype=_I32)
+    else:  # how many parts end up to each position
+        index = cumsum(sh.full((total_repeat_length,), 0, _I32).at[ends].add(np.int32(1), mode="drop"))
     return take(x, ew.min(index, np.int32(max(size - 1, 0))), axis, mode="clip")
 
 

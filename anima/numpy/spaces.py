@@ -57,7 +57,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
 
 
 def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:
-    """(start * (n - i) + stop * i) / n for i up to n: rounded once where start and stop are integers."""
+    """(start * (n - i) + stop * i) / n for i up to n: rounded once where start and stop are integers. The first is
+    `start` to the last bit, as the last is `stop`: nothing between the least and the greatest number lies outside."""
     first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
     if num == 0:
         return sh.full((*start.shape[:axis], 0, *start.shape[axis:]), 0, dtype)
@@ -75,7 +76,9 @@ def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axi
     one, whole = (sh.full(large.shape, v, exact) for v in (1, intervals))
     before, after = ew.select_n(large, one, whole), ew.select_n(large, whole, one)
     sums = ew.add(ew.mul(ew.div(low, before), ew.sub(sh.scalar(intervals, exact), i)), ew.mul(ew.div(high, before), i))
-    inner = ew.convert_element_type(ew.div(sums, after), dtype)
+    begins = broadcast_array(ew.eq(i, sh.full(i.shape, 0, exact)), sums.shape)
+    inner = ew.select_n(begins, ew.div(sums, after), broadcast_array(low, sums.shape))
+    inner = ew.convert_element_type(inner, dtype)
     return sh.concatenate([inner, last], axis) if endpoint else inner
 
 

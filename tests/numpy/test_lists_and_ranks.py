@@ -106,6 +106,19 @@ def test_linspace_is_rounded_once(start: int, stop: int, num: int) -> None:
         np.testing.assert_array_equal(jnp.linspace(start, stop, num, endpoint), wanted)
 
 
+def test_linspace_begins_and_ends_as_asked() -> None:
+    """To the last bit: a histogram counts the least number, too."""
+    rng = np.random.default_rng(18)
+    for _ in range(50):
+        x = rng.normal(size=500).astype(np.float32)
+        for linspace in (jnp.linspace, anima.jit(jnp.linspace, static_argnums=2)):
+            spaced = linspace(x.min(), x.max(), 8)
+            assert spaced[0] == x.min()
+            assert spaced[-1] == x.max()
+        assert jnp.histogram(x, bins=7)[0].sum() == 500
+        assert jnp.histogram2d(x, x[::-1], bins=7)[0].sum() == 500
+
+
 def test_linspace_of_the_largest_and_of_narrow_numbers() -> None:
     large = float(np.finfo(np.float32).max)
     np.testing.assert_allclose(jnp.linspace(-large, large, 5), large * np.array([-1, -0.5, 0, 0.5, 1]), rtol=1e-6)
@@ -114,6 +127,19 @@ def test_linspace_of_the_largest_and_of_narrow_numbers() -> None:
                                   jnp.arange(4001.0).astype("bfloat16"))
     np.testing.assert_array_equal(jnp.linspace(0, 10, 11, dtype=int), np.arange(11))
     np.testing.assert_array_equal(jnp.linspace(0, 2 + 4j, 3), [0, 1 + 2j, 2 + 4j])
+
+
+@pytest.mark.parametrize("n", [5, 60, 70, 1000])
+def test_repeats_that_are_known_when_a_program_runs(n: int) -> None:
+    """By comparisons where they are few, else by counting ends; cut, or padded with the last part."""
+    counts = np.random.default_rng(n).integers(0, 4, n).astype(np.int32)
+    counts[-3:] = 0, 2, 0
+    rows = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    for total in (1, n, counts.sum(), counts.sum() + 7):
+        want = np.repeat(rows, counts, axis=0)[:total]
+        want = np.concatenate([want, np.broadcast_to(rows[-1], (total - len(want), 2))])
+        got = anima.jit(lambda x, c: jnp.repeat(x, c, axis=0, total_repeat_length=total))(rows, counts)  # noqa: B023
+        np.testing.assert_array_equal(got, want)
 
 
 def test_edges_of_histograms_are_exact() -> None:

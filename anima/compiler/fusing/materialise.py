@@ -30,6 +30,7 @@ FAR_CHEAP = 40         # as many scalar operations as this
 DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 JOINED = 12            # and so is one that is joined, as there is a kernel for each box that cuts leave
+VECTOR = 4             # a short array, of a part and ends that are so much shorter, is a vector of its own
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
 SHORT = 64             # most elements of a row for which a costly value is worth being computed apart, in vectors ...
@@ -133,9 +134,13 @@ def _is_apart(eqn: Eqn | None) -> bool:
 
 def _may_be_read(eqn: Eqn) -> int:
     """How many times what joins arrays, or pads one (rather than crops it), may be read without being in memory."""
-    if eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config):
-        return PADDED
-    return JOINED if eqn.primitive.name == "concatenate" else 0
+    padded = eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config)
+    if not padded and eqn.primitive.name != "concatenate":
+        return 0
+    sizes = [v.aval.size for v in eqn.invars]
+    if eqn.outvars[0].aval.size <= SHORT and max(sizes) >= VECTOR * max(min(sizes), 1):
+        return 1
+    return PADDED if padded else JOINED
 
 
 def _joined(uses: list[_Use]) -> _Use:

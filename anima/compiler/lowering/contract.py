@@ -21,7 +21,7 @@ from anima.compiler.ir.loops import Call, Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import CompilerPrimitive
-from anima.compiler.lowering.thin import by_numbers, columns, sums
+from anima.compiler.lowering.thin import by_numbers, columns, of_points, sums
 from anima.compiler.machine.target import Target
 from anima.compiler.products import dots
 from anima.compiler.rewriting.rewrites import rewrite
@@ -34,7 +34,7 @@ from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, full
 from anima.ops.contract import dot_general_p, natural_dtype, working_dtype
 from anima.ops.reduce import reduce_or_p
-from anima.ops.shape import pad, reduce_sum_p, reshape, transpose
+from anima.ops.shape import pad, reduce_sum_p, reshape, transpose, transpose_p
 from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
@@ -80,7 +80,7 @@ def wants_loops(eqn: Eqn) -> bool:
     dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval, p.k))
     if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
         return True
-    if by_numbers(p.batch, p.m, p.n, p.k) is not None:
+    if by_numbers(p.batch, p.m, p.n, p.k) is not None or of_points(p.m, p.n, p.k):
         return True
     work = p.m * p.n * p.k
     few, axes = (x, p.left) if p.m < p.n else (y, p.right)
@@ -89,6 +89,23 @@ def wants_loops(eqn: Eqn) -> bool:
     if 1 in (p.m, p.n):
         return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
     return work <= SMALL_PRODUCT
+
+
+def points_first(eqn: Eqn) -> tuple[Eqn, ...]:
+    """A product of a small matrix by points, `a @ x.T`, as `(x @ a.T).T`: in a loop, each point is a lane."""
+    if eqn.primitive is not dot_general_p:
+        return (eqn,)
+    x, y = (v.aval for v in eqn.invars)
+    p = Product.of(x, y, eqn.params["dimension_numbers"])
+    if p.left[0] or not of_points(p.n, p.m, p.k):
+        return (eqn,)
+    (out,), few, many = eqn.outvars, len(p.left[1]), len(p.right[1])
+    turned = Var(out.aval.update(shape=(*out.aval.shape[few:], *out.aval.shape[:few])))
+    contracted, batch = eqn.params["dimension_numbers"]
+    numbers = (contracted[::-1], batch[::-1])
+    permutation = (*range(many, many + few), *range(many))
+    return (eqn.replace(invars=eqn.invars[::-1], outvars=[turned], params={**eqn.params, "dimension_numbers": numbers}),
+            Eqn(transpose_p, [turned], [out], {"permutation": permutation}, eqn.source))
 
 
 def _contracts_last(x: ShapedArray, axes: tuple[tuple[int, ...], ...]) -> bool:
@@ -149,7 +166,7 @@ def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
 def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
     """`sum over k of x[b, i, k] * y[b, j, k]`, laid out so that the innermost loop runs along y's last axis;
     y is the matrix where the other one is a vector, or has few rows."""
-    if p.n == 1 < p.m or (p.n <= FEW_ROWS < p.m and p.m * p.n * p.k > SMALL_PRODUCT):
+    if p.n == 1 < p.m or (p.n <= FEW_ROWS < p.m and p.m * p.n * p.k > SMALL_PRODUCT and not of_points(p.m, p.n, p.k)):
         turned = _sum_of_products(y, x, Product(p.right, p.left, p.batch, p.n, p.m, p.k))
         nb, nm, nn = len(p.left[0]), len(p.left[1]), len(p.right[1])
         return transpose(turned, (*range(nb), *range(nb + nn, nb + nn + nm), *range(nb, nb + nn)))

@@ -28,6 +28,11 @@ def by_numbers(batch: int, m: int, n: int, k: int) -> str | None:
     return "sums" if batch == 1 and m > 1 < n and m * n <= NUMBERS and k >= POINTS * (m * n) ** 2 else None
 
 
+def of_points(m: int, n: int, k: int) -> bool:
+    """Whether a product of matrices m x k by k x n is one of points, which come first, by a small matrix."""
+    return 1 < n <= COORDINATES < m and 1 < k <= COORDINATES
+
+
 def _part(x: Any, axis: int, index: int) -> Any:
     return squeeze(slice_in_dim(x, index, index + 1, axis=axis), (axis,))
 

@@ -9,6 +9,7 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -49,8 +50,8 @@ def expand(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
     return _simpler(physical(closed), target)
 
 
-def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
-    """Replaces composite equations of a program without keys, and of those in it."""
+def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> ClosedJaxpr:
+    """Replaces composite equations of a program without keys, `within` another one, and of those in it."""
     if not any(e.primitive.name in REWRITES or e.primitive.name == "sqrt" or (e.params and has_programs(e.params))
                for e in closed.eqns):
         return closed
@@ -60,7 +61,7 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     products = _products_for_one(closed.jaxpr)
-    for eqn in closed.eqns:
+    for eqn in itertools.chain.from_iterable(map(contract.points_first, closed.eqns)) if within else closed.eqns:
         if eqn.primitive.name == "transpose" and eqn.invars[0] in products:
             eqn = exchanged_product(eqn, products[eqn.invars[0]]) or eqn
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
@@ -72,7 +73,7 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
             eqn = _by_root(eqn, invars, made, eqns)
         found = REWRITES.get(eqn.primitive.name)
         if found is None or not found.where(eqn, target):
-            inside = partial(_simpler, target=target)
+            inside = partial(_simpler, target=target, within=True)
             params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
             continue
@@ -81,7 +82,7 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
         if body is None:
             body = _traced(partial(found.program, eqn, target), [v.aval for v in eqn.invars])
             if found.again:
-                body = _simpler(body, target)
+                body = _simpler(body, target, within)
             constvars += body.jaxpr.constvars
             consts += body.consts
             if key is not None:

@@ -9,7 +9,7 @@
                                          ticks := 50000000
 
 `ticks` counts down estimated nanoseconds, through all loops outside of kernels together. A loop that is over
-before a user could notice stays as it is. In a kernel only while loops look, each for itself: Python handles
+before a user could notice stays as it is. In a kernel only loops in order look, each for itself: Python handles
 signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop. So do those
 of a loop around kernels.
 """
@@ -98,7 +98,7 @@ class _Looks:
                 return replace(stmt, before=first, body=(*new, *self._outside((*first, *new))))
             case If():
                 return map_blocks(self.block, stmt)
-            case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
+            case Kernel(body=body) if any(map(_is_long, statements(*body))):
                 return replace(stmt, body=self._kernel(body))
         return stmt
 
@@ -110,8 +110,8 @@ class _Looks:
         """Statements of a kernel."""
         out: list[Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, While):
-                out += self._looking(stmt, self._kernel)
+            if _is_long(stmt):
+                out += self._looking(stmt, self._kernel)  # type: ignore[arg-type]
             else:
                 out.append(map_blocks(self._kernel, stmt))
         return tuple(out)
@@ -121,7 +121,7 @@ class _Looks:
         out: list[Stmt] = []
         for stmt in stmts:
             match stmt:
-                case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
+                case Kernel(body=body) if any(map(_is_long, statements(*body))):
                     out.append(replace(stmt, body=self._kernel(body)))
                 case For() | While() if _is_open(stmt) or cost(stmt) >= _SHORT:
                     out += self._looking(stmt, self._thread)
@@ -142,6 +142,12 @@ class _Looks:
 def _on_threads(stmt: Stmt) -> bool:
     """Whether a statement outside of kernels is a loop on threads."""
     return isinstance(stmt, For) and stmt.kind == "parallel"
+
+
+def _is_long(stmt: Stmt) -> bool:
+    """Whether a statement in a kernel is a loop in order, step by step, that may take long."""
+    return isinstance(stmt, While) or (
+        isinstance(stmt, For) and stmt.kind == "serial" and stmt.width == 1 and cost(stmt) >= _SHORT)
 
 
 def _is_open(stmt: Stmt) -> bool:

@@ -152,17 +152,25 @@ def _brought_together(loop: For) -> bool:
 
 
 def _together(loop: For, width: int, target: Target) -> int:
-    """How many vectors of lanes go through loops in order at once: two, so that one computes while the other waits for
-    its results, if there is little else to wait for, and room in registers. (Of a `while`, lanes wait for the last.)"""
+    """How many vectors of lanes go through loops in order at once: several, so that one computes while another waits
+    for its results, if there is little else to wait for, and room in registers."""
     inside = list(statements(*loop.body))
     in_order = [s for s in inside if isinstance(s, For) and s.kind == "serial"]
-    if (not in_order or any(isinstance(s, While) for s in inside) or not isinstance(loop.extent, Const)
-            or int(loop.extent.value) < 2 * width
-            or sum(isinstance(s, Mutable) for s in inside) > target.registers // 4):
+    if not in_order or any(isinstance(s, While) for s in inside) or not isinstance(loop.extent, Const):
         return 1
     held = {s.buffer for s in inside if isinstance(s, Local)}
-    moved = sum(isinstance(n, (Load, Store)) and n.buffer not in held for n in walk(*in_order))
-    return 2 if sum(cost(s) for s in in_order[0].body) >= _BESIDE * moved else 1
+    lets = {s.name: s.value for s in inside if isinstance(s, Let)}
+    indices = {s.index for s in in_order}
+    loads = {n for n in walk(*in_order) if isinstance(n, (Load, Store)) and n.buffer not in held}
+    fixed = {n for n in loads if isinstance(n, Load) and indices.isdisjoint(steps(n.index, lets))}
+    values = len(fixed) + sum(s.size for s in inside if isinstance(s, Local)) + sum(
+        isinstance(s, Mutable) for s in inside)
+    if sum(cost(s) for s in in_order[0].body) < _BESIDE * len(loads - fixed):
+        return 1
+    if int(loop.extent.value) >= 8 * width and 4 * values <= target.registers:
+        return 4
+    few = sum(isinstance(s, Mutable) for s in inside) <= target.registers // 4
+    return 2 if few and int(loop.extent.value) >= 2 * width else 1
 
 
 def widest(stmts: Sequence[Stmt]) -> int:

@@ -48,22 +48,23 @@ _LANES = 16      # elements of a vector, in most cases
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
 
 
-def unrolled_size(stmts: Sequence[Stmt], mode: Mode, vectors: int = 1) -> int | None:
-    """How many statements there are when loops are written out, or run as a whole in lanes; None where they cannot.
+def unrolled_size(stmts: Sequence[Stmt], mode: Mode, vectors: int = 1, longest: int = LONGEST) -> int | None:
+    """How many statements there are when loops are written out, or run as a whole in lanes; None where they cannot, or
+    where one that is written out for single elements has more than `longest` iterations.
     A costly function counts as what it is made of, for each of the `vectors` that all lanes make."""
     total = 0
     for stmt in stmts:
         match stmt:
             case For(extent=Const(value=count), body=body, kind=kind):
                 whole = mode == "lanes" and kind == "vector"
-                if count > (LONGEST if mode == "elements" else LARGEST) or (whole and not fits(stmt)):
+                if count > (longest if mode == "elements" else LARGEST) or (whole and not fits(stmt)):
                     return None
-                inside = unrolled_size(body, mode, -(-int(count) // _LANES) if whole else vectors)
+                inside = unrolled_size(body, mode, -(-int(count) // _LANES) if whole else vectors, longest)
                 if inside is None:
                     return None
                 total += inside * (1 if whole else int(count))
             case If(then=then, orelse=orelse):
-                sizes = [unrolled_size(then, mode, vectors), unrolled_size(orelse, mode, vectors)]
+                sizes = [unrolled_size(block, mode, vectors, longest) for block in (then, orelse)]
                 if None in sizes:
                     return None
                 total += 1 + sum(sizes)  # type: ignore[arg-type]
@@ -168,7 +169,7 @@ class _Walk:
 class Block:
     """A kernel of a loop, or a statement beside kernels: its accesses, and how it could work on registers."""
 
-    def __init__(self, stmt: Stmt) -> None:
+    def __init__(self, stmt: Stmt, longest: int = LONGEST) -> None:
         self.stmt = stmt
         self.is_kernel = isinstance(stmt, Kernel)
         whole = isinstance(stmt, (Call, Again))
@@ -181,7 +182,8 @@ class Block:
             self.banned = self.touches = buffers_of((stmt,))
         self.sizes: dict[Mode, int | None] = {"elements": 0, "lanes": 0}
         if self.is_kernel:
-            self.sizes = {"elements": unrolled_size(body, "elements"), "lanes": unrolled_size(body, "lanes")}
+            self.sizes = {"elements": unrolled_size(body, "elements", longest=longest),
+                          "lanes": unrolled_size(body, "lanes")}
         self.own = {s.buffer for s in body if isinstance(s, Local)}
 
     def cost(self, mode: Mode, held: set[str]) -> float:
@@ -197,11 +199,12 @@ class Block:
 _BESIDE = Block(Let("", Const(0, INDEX)))
 
 
-def block_of(stmt: Stmt) -> Block:
-    """The block of a statement; operations on values alone have one for all."""
+def block_of(stmt: Stmt, longest: int = LONGEST) -> Block:
+    """The block of a statement; operations on values alone have one for all. Loops of more than `longest` iterations
+    are not written out."""
     value = stmt.value if type(stmt) is Let else None
     plain = type(value) is Op and all(type(a) is NamedValue or type(a) is Const for a in value.args)
-    return _BESIDE if plain else Block(stmt)
+    return _BESIDE if plain else Block(stmt, longest)
 
 
 def _whole_cost(stmt: Stmt) -> float:

@@ -15,7 +15,7 @@ read an operand whenever they like. `check_memory` proves it of a finished plan.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -289,8 +289,10 @@ def _copied(kernel: Kernel) -> tuple[str, str] | None:
 
 
 def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str, str] | None = None,
-           numbers: Mapping[str, Const] | None = None) -> tuple[Stmt, ...]:
-    """Statements with buffers renamed, and `names` of values; `numbers` are put in place of names."""
+           numbers: Mapping[str, Const] | None = None,
+           at: Callable[[str, Expr], Expr] = lambda buffer, index: index) -> tuple[Stmt, ...]:
+    """Statements with buffers renamed, and `names` of values; `numbers` are put in place of names. `at` gives the index
+    into a buffer for what it was."""
     named, numbered = names or {}, numbers or {}
     kernels: dict[int, Kernel] = {}  # renamed, by identity: what stands several times stays one
 
@@ -305,7 +307,7 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
             case Op(name, args, dtype, params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
             case Load(buffer, index, dtype):
-                return Load(buffers.get(buffer, buffer), expr(index), dtype)
+                return Load(buffers.get(buffer, buffer), at(buffer, expr(index)), dtype)
             case Affine(values, coefficients, const):
                 changed = tuple(map(expr, values))
                 return affine(const, *zip(changed, coefficients, strict=True)) if numbered else Affine(
@@ -336,7 +338,7 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
             case Accumulate(name=name, op=op, value=value):
                 return Accumulate(named.get(name, name), op, expr(value))
             case Store(buffer=buffer, index=index, value=value, op=op):
-                return Store(buffers.get(buffer, buffer), expr(index), expr(value), op)
+                return Store(buffers.get(buffer, buffer), at(buffer, expr(index)), expr(value), op)
             case Prefetch(load=load):
                 return Prefetch(expr(load))  # type: ignore[arg-type]
             case Local(buffer=buffer):

@@ -51,13 +51,15 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.scheduling.choices import without_branches
 from anima.compiler.scheduling.vectorize import fits, names_in
-from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, block_of, marked
+from anima.compiler.storage.accesses import LARGEST, LONGEST, Block, Covered, Mode, block_of, marked, unrolled_size
 from anima.compiler.storage.apart import on_threads, own_buffers
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.compiler.storage.rows import hold_rows
 from anima.util import replace
 
-LOOP = 700        # statements of a loop's kernels, written out: more are too many for the registers
+LOOP = 700        # statements of a loop's kernels, written out: more are too many for the registers ...
+LANES = 3000      # ... but those of lanes: what has no register lies lane beside lane
+LEAST = 8         # lanes that are worth a vector
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
 
 
@@ -137,7 +139,8 @@ class _Worker:
                 ) -> tuple[list[Stmt], set[str]]:
         """A loop whose buffers are held, but those `without`; and which of them are in the way of lanes within it. What
         the statements with the ids `single` alone use is held in single values."""
-        blocks = {id(s): block_of(s) for s in statements_outside([stmt])}
+        longest = LARGEST if isinstance(stmt, For) and stmt.kind == "parallel" and _are_many(stmt) else LONGEST
+        blocks = {id(s): block_of(s, longest) for s in statements_outside([stmt])}
         for s in statements_outside([stmt]):
             if isinstance(s, Again):  # the kernel that runs again is as it was
                 blocks[id(s.kernel)].sizes = {"elements": None, "lanes": None}
@@ -188,7 +191,7 @@ class _Worker:
             unable = b.is_kernel and b.sizes["elements"] is None and b.sizes["lanes"] is None
             small -= b.banned | b.open | (b.touches if unable else set())
         plan = _Plan()
-        room = LOOP
+        room = LANES if parallel else LOOP
         for names, users in _components(small, blocks):
             mode = self.mode(names, users, room, parallel or all(id(b.stmt) in single for b in users))
             if mode is None:
@@ -201,9 +204,11 @@ class _Worker:
                     plan.kernels[id(b.stmt)] = mode
                     room -= b.sizes[mode]  # type: ignore[operator]
         for b in blocks:  # short kernels on memory are written out too
-            size = b.sizes["elements"]
+            if not isinstance(b.stmt, Kernel) or id(b.stmt) in plan.kernels:
+                continue
+            size = b.sizes["elements"] and unrolled_size(b.stmt.body, "elements")
             few = largest == LARGEST or all(self.buffers[n].size <= largest for n in b.touches & self.buffers.keys())
-            if b.is_kernel and id(b.stmt) not in plan.kernels and size is not None and size <= room and few:
+            if size is not None and size <= room and few:
                 plan.kernels[id(b.stmt)] = "elements"
                 room -= size
         return plan
@@ -321,6 +326,11 @@ class _Worker:
             else:
                 out.append(map_blocks(self.flattened, stmt))
         return tuple(out)
+
+
+def _are_many(lanes: For) -> bool:
+    """Whether lanes fill vectors, so that all of a lane's elements are better vectors of these."""
+    return not isinstance(lanes.extent, Const) or lanes.extent.value >= LEAST
 
 
 def _count_lanes(stmts: Sequence[Stmt]) -> int:

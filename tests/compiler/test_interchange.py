@@ -1,0 +1,221 @@
+"""Lanes around steps: which loops have them there, and that they compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.ir.loops import For, Kernel, Program, statements
+from anima.compiler.scheduling.interchange import LEAST
+from tests.compiler.stages import check_threads, lowered
+
+RNG = np.random.default_rng(0)
+A = RNG.uniform(-0.5, 0.5, (3, 3)).astype(np.float32)
+B = RNG.uniform(-0.3, 0.3, (6, 6)).astype(np.float32)
+
+
+def in_lanes(program: Program) -> bool:
+    """Whether a loop of the program runs in each of the lanes of vectors."""
+    kernels = [s for s in statements(*program.body) if isinstance(s, Kernel) and s.name == "lanes"]
+    return any(isinstance(f, For) and f.kind == "vector" for k in kernels for f in k.body)
+
+
+def pendulum(y: Any) -> Any:
+    def slope(y: Any) -> Any:
+        return jnp.stack([y[1], -jnp.sin(y[0]) - 0.1 * y[1]])
+
+    def step(y: Any, _: Any) -> Any:
+        a = slope(y)
+        b = slope(y + 0.05 * a)
+        return y + 0.1 * b, None
+    return lax.scan(step, y[:2], None, length=40)[0]
+
+
+def linear(x: Any) -> Any:
+    """Products by a small matrix, one after the other."""
+    def step(x: Any, _: Any) -> Any:
+        k = x * (1 - A @ x)
+        return x + 0.1 * (k + x * (1 - A @ (x + 0.1 * k))), None
+    return lax.scan(step, x, None, length=30)[0]
+
+
+def larger(x: Any) -> Any:
+    x = jnp.concatenate([x, x])
+
+    def step(x: Any, _: Any) -> Any:
+        k = x - x * x
+        for _ in range(4):
+            k = jnp.tanh(B @ (x + 0.1 * k))
+        return 0.5 * (x + k), None
+    return lax.scan(step, x, None, length=20)[0]
+
+
+def covariance(x: Any) -> Any:
+    def step(p: Any, _: Any) -> Any:
+        p = A @ p @ A.T + 0.1 * jnp.eye(3)
+        return p / (1 + p[0, 0]), None
+    return lax.scan(step, jnp.outer(x, x), None, length=25)[0]
+
+
+def with_time(x: Any) -> Any:
+    """The time is the same for all lanes; it is used after the loop, too."""
+    def step(c: Any, _: Any) -> Any:
+        t, x = c
+        return (t + 0.125, 0.9 * x + jnp.cos(t)), None
+    t, x = lax.scan(step, (0.0, x), None, length=30)[0]
+    return x + t, t
+
+
+def counted(x: Any) -> Any:
+    """A loop whose end is known when it runs."""
+    return lax.fori_loop(0, jnp.int32(x.shape[0] * 4), lambda i, s: (s[0] * 0.75 + i, s[1] + s[0]), (x, x))
+
+
+def given(x: Any) -> Any:
+    """Values given, and kept, for each step."""
+    def step(c: Any, u: Any) -> Any:
+        a, b = c
+        new = jnp.sin(a * b + u) + jnp.cos(a - u) * 0.3 - a * a * 0.1 + b * 0.2
+        new = new + 0.5 * jnp.tanh(new * a) - 0.25 * jnp.tanh(new * b)
+        return (new, a), None
+    return lax.scan(step, (x[0], x[1]), jnp.linspace(0.0, 1.0, 20))[0]
+
+
+def nested(x: Any) -> Any:
+    def inner(k: int, x: Any) -> Any:
+        return x + 0.01 * jnp.sin(x[::-1]) * k
+    return lax.fori_loop(0, 9, lambda i, x: lax.fori_loop(0, 3, inner, x) * 0.99, x)
+
+
+def whole_numbers(x: Any) -> Any:
+    """A generator of random numbers, and how often it gave odd ones."""
+    seeds = (x * 1000).astype(jnp.uint32)
+
+    def step(i: int, s: Any) -> Any:
+        n, odd = s
+        n = n * np.uint32(1664525) + np.uint32(1013904223)
+        return n, odd + (n & 1 == 1)
+    return lax.fori_loop(0, 50, step, (seeds, jnp.zeros(x.shape, jnp.int32)))
+
+
+def complex_numbers(x: Any) -> Any:
+    c = lax.complex(0.3 * x, 0.2 * x)
+    return lax.fori_loop(0, 12, lambda i, z: z * z + c, c * 0)
+
+
+def slope_of(fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return anima.grad(lambda x: sum(jnp.sum(leaf) for leaf in anima.tree.leaves(fun(x))))
+
+
+LANES = [pendulum, linear, larger, covariance, with_time, counted, given, nested, whole_numbers, complex_numbers]
+
+
+SEVERAL = [pendulum, linear, larger, covariance, nested]  # elements of a lane, that need each other
+
+
+def data(count: int, dtype: Any = np.float32) -> np.ndarray:
+    return RNG.uniform(0.2, 1.0, (count, 3)).astype(dtype)
+
+
+def check(fun: Callable[[Any], Any], x: np.ndarray, rtol: float) -> None:
+    got = anima.jit(anima.vmap(fun))(x)
+    single = anima.jit(fun)
+    for n in {0, len(x) // 2, len(x) - 1}:
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a[n], b, rtol, rtol), got, single(x[n]))  # noqa: B023
+
+
+@pytest.mark.parametrize("count", [LEAST, 17, 100, 1030])
+@pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
+def test_lanes_go_around_steps(fun: Callable[[Any], Any], count: int) -> None:
+    x = data(count)
+    if fun in SEVERAL or count > 64:
+        assert in_lanes(lowered(anima.vmap(fun), x).loops)
+    check(fun, x, 1e-5)
+
+
+@pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
+def test_in_double_precision(fun: Callable[[Any], Any]) -> None:
+    with anima.enable_x64(True):
+        check(fun, data(33, np.float64), 1e-12)
+
+
+@pytest.mark.parametrize("fun", [pendulum, linear, larger, covariance, with_time, given, nested],
+                         ids=lambda f: f.__name__)
+def test_gradients_of_lanes(fun: Callable[[Any], Any]) -> None:
+    check(slope_of(fun), data(40), 2e-4)
+
+
+@pytest.mark.parametrize("fun", [linear, with_time, whole_numbers], ids=lambda f: f.__name__)
+def test_threads_change_no_bit(fun: Callable[[Any], Any]) -> None:
+    check_threads(anima.vmap(fun), data(5000))
+
+
+def test_a_grid_is_of_lanes() -> None:
+    """Without `vmap`, too."""
+    c = RNG.uniform(-1.5, 0.5, (30, 41)).astype(np.float32)
+
+    def escape(c: Any) -> Any:
+        def step(_: int, s: Any) -> Any:
+            a, n = s
+            new = a * a + c
+            return jnp.where(abs(new) < 2, new, a), n + (abs(new) < 2)
+        return lax.fori_loop(0, 30, step, (c * 0, jnp.zeros(c.shape, jnp.int32)))
+
+    assert in_lanes(lowered(escape, c).loops)
+    a, n = c * 0, np.zeros(c.shape, np.int32)
+    for _ in range(30):
+        new = a * a + c
+        a, n = np.where(abs(new) < 2, new, a), n + (abs(new) < 2)
+    got = anima.jit(escape)(c)
+    np.testing.assert_allclose(got[0], a, 1e-4, 1e-4)
+    np.testing.assert_array_equal(got[1], n)
+
+
+def test_few_vectors_are_in_registers_as_they_are() -> None:
+    """All of them at once: in lanes, one would wait for the other."""
+    x = data(20)
+    program = lowered(lambda x: lax.fori_loop(0, 50, lambda i, x: jnp.sin(x) + 0.1 * i, x), x)
+    assert not in_lanes(program.loops)
+
+
+def test_a_donated_argument_is_overwritten() -> None:
+    x = jnp.asarray(data(64))
+    want = anima.jit(anima.vmap(linear))(x)
+    np.testing.assert_array_equal(anima.jit(anima.vmap(linear), donate_argnums=0)(x), want)
+    assert x.is_deleted()
+
+
+@pytest.mark.parametrize("count", [1, 3, LEAST - 1])
+def test_few_lanes_stay_in_steps(count: int) -> None:
+    x = data(count)
+    assert not in_lanes(lowered(anima.vmap(with_time), x[:, 0]).loops)
+    check(with_time, x, 1e-5)
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "of a neighbour": lambda x: lax.fori_loop(0, 20, lambda i, x: 0.5 * (x + jnp.roll(x, 1, 0)), x),
+    "of all": lambda x: lax.fori_loop(0, 20, lambda i, x: x - 0.1 * x.mean(), x),
+    "of the largest": lambda x: lax.fori_loop(0, 20, lambda i, x: x / x.max(0), x),
+    "turned": lambda x: lax.fori_loop(0, 21, lambda i, x: jnp.sin(x[::-1]), x),
+    "until all are small": lambda x: lax.while_loop(lambda x: (x > 0.1).any(), lambda x: x * 0.9, x),
+    "until one is small": lambda x: lax.while_loop(lambda x: x[3, 1] > 0.1, lambda x: x * 0.9, x),
+    "looked up": lambda x: lax.fori_loop(0, 20, lambda i, x: 0.9 * x[jnp.argsort(x[:, 0])], x),
+    "of one place": lambda x: lax.fori_loop(0, 20, lambda i, x: x.at[i].add(0.1 * x[i - 1]), x),
+    "of two layouts": lambda x: lax.fori_loop(0, 20, lambda i, x: 0.5 * x + 0.5 * x.reshape(-1, x.shape[0]).T, x),
+    "of pairs": lambda x: lax.fori_loop(0, 20, lambda i, x: x.at[::2].add(0.1 * x[1::2]), x),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_of_lanes_stays_as_it_is(name: str) -> None:
+    fun, x = OTHERS[name], data(24)
+    with anima.disable_jit():
+        want = fun(jnp.asarray(x))
+    np.testing.assert_allclose(anima.jit(fun)(x), want, 1e-4, 1e-5)
+    assert not in_lanes(lowered(fun, x).loops)
