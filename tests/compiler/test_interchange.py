@@ -177,6 +177,26 @@ def test_a_grid_is_of_lanes() -> None:
     np.testing.assert_array_equal(got[1], n)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float16", "bfloat16", "int32", "float64", "complex64"])
+@pytest.mark.parametrize("count", [65, 130, 1000])
+def test_types(dtype: str, count: int) -> None:
+    """Of one and two bytes, too, of which a vector has many."""
+    x = RNG.integers(0, 2, (count, 3)).astype(dtype) if dtype != "bfloat16" else jnp.ones((count, 3), dtype)
+
+    def step(i: int, s: Any) -> Any:
+        x, y = s
+        return (x ^ y, ~x) if dtype == "bool" else (y - x, x + y)
+
+    def steps(x: Any) -> Any:
+        return lax.fori_loop(0, 7, step, (x, x[::-1]))
+
+    with anima.enable_x64(dtype == "float64"):
+        got = anima.jit(anima.vmap(steps))(x)
+        with anima.disable_jit():
+            want = anima.vmap(steps)(jnp.asarray(x))
+        anima.tree.map(np.testing.assert_array_equal, got, want)
+
+
 def test_few_vectors_are_in_registers_as_they_are() -> None:
     """All of them at once: in lanes, one would wait for the other."""
     x = data(20)

@@ -52,6 +52,7 @@ _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 PAST_CACHES = 1 << 23  # bytes of a result from which to have its lines in caches takes longer than to do without
 _MOST_ROWS = 16  # that are transposed in registers
 _APART = 16  # lanes whose small elements are loaded one by one: more are in several registers
+_MOST_LANES = 64  # of several vectors, whose masks are one
 _BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it is not waited for
 
 
@@ -167,10 +168,10 @@ def _together(loop: For, width: int, target: Target) -> int:
         isinstance(s, Mutable) for s in inside)
     if sum(cost(s) for s in in_order[0].body) < _BESIDE * len(loads - fixed):
         return 1
-    if int(loop.extent.value) >= 8 * width and 4 * values <= target.registers:
+    if int(loop.extent.value) >= 8 * width and 4 * values <= target.registers and 4 * width <= _MOST_LANES:
         return 4
     few = sum(isinstance(s, Mutable) for s in inside) <= target.registers // 4
-    return 2 if few and int(loop.extent.value) >= 2 * width else 1
+    return 2 if few and int(loop.extent.value) >= 2 * width and 2 * width <= _MOST_LANES else 1
 
 
 def widest(stmts: Sequence[Stmt]) -> int:
