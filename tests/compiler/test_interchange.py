@@ -239,3 +239,54 @@ def test_what_is_not_of_lanes_stays_as_it_is(name: str) -> None:
         want = fun(jnp.asarray(x))
     np.testing.assert_allclose(anima.jit(fun)(x), want, 1e-4, 1e-5)
     assert not in_lanes(lowered(fun, x).loops)
+
+
+# --- Random steps -----------------------------------------------------------------------------
+
+
+def random_step(rng: np.random.Generator, n: int) -> Callable[[Any, Any, Any], tuple[Any, Any, Any]]:
+    """A step of a lane: its vector of n numbers, its n x n matrix and a number that all lanes have."""
+    matrix = rng.uniform(-0.4, 0.4, (n, n)).astype(np.float32)
+    order = rng.permutation(n)
+    cut = int(rng.integers(1, n))
+    vectors: list[Callable[[Any, Any, Any], Any]] = [
+        lambda v, m, t: matrix @ v, lambda v, m, t: v @ matrix, lambda v, m, t: m @ v, lambda v, m, t: jnp.sin(v + t),
+        lambda v, m, t: v[::-1] * 0.5, lambda v, m, t: jnp.concatenate([v[cut:], v[:cut]]), lambda v, m, t: m.sum(0),
+        lambda v, m, t: m.max(1) - v, lambda v, m, t: jnp.diagonal(m), lambda v, m, t: v[order] * v,
+        lambda v, m, t: jnp.where(v > 0, v, m[0]), lambda v, m, t: v.at[cut].set(t), lambda v, m, t: v - v.mean(),
+        lambda v, m, t: lax.fori_loop(0, 3, lambda i, u: 0.5 * u + 0.1 * i * v, v), lambda v, m, t: jnp.cumsum(v) * 0.3,
+        lambda v, m, t: jnp.pad(v, 1)[2:] - v, lambda v, m, t: v / (1 + jnp.abs(v).max())]
+    matrices: list[Callable[[Any, Any, Any], Any]] = [
+        lambda v, m, t: matrix @ m @ matrix.T, lambda v, m, t: jnp.outer(v, v), lambda v, m, t: m.T * 0.9,
+        lambda v, m, t: m * v, lambda v, m, t: m + jnp.eye(n) * t, lambda v, m, t: m.at[cut].set(v),
+        lambda v, m, t: jnp.tril(m) - 0.1 * m, lambda v, m, t: m[order], lambda v, m, t: jnp.stack([v] * n, 1)]
+    some = [rng.permutation(len(vectors))[:3], rng.permutation(len(matrices))[:2]]
+
+    def step(v: Any, m: Any, t: Any) -> tuple[Any, Any, Any]:
+        for k in some[0]:
+            v = jnp.tanh(vectors[k](v, m, t))
+        for k in some[1]:
+            m = jnp.tanh(matrices[k](v, m, t))
+        return v, m, 0.9 * t + 0.05
+    return step
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_steps(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, count, axis = int(rng.choice([2, 3, 4, 6])), int(rng.choice([8, 9, 16, 33, 100])), int(rng.integers(2))
+    step = random_step(rng, n)
+    kept = bool(rng.integers(2))
+
+    def lane(v: Any, m: Any) -> Any:
+        def one(c: Any, _: Any) -> Any:
+            return step(*c), (c[0][0] if kept else None)
+        return lax.scan(one, (v, m, jnp.float32(0.3)), None, length=6)
+
+    v = rng.uniform(-1, 1, (n, count) if axis else (count, n)).astype(np.float32)
+    m = rng.uniform(-1, 1, (count, n, n)).astype(np.float32)
+    got = anima.jit(anima.vmap(lane, (axis, 0)))(v, m)
+    single = anima.jit(lane)
+    for k in (0, count // 2, count - 1):
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a[k], b, 1e-4, 1e-5), got,  # noqa: B023
+                       single(v[:, k] if axis else v[k], m[k]))

@@ -38,7 +38,6 @@ from anima.compiler.ir.loops import (
     Store,
     While,
     affine,
-    blocks_of,
     map_blocks,
     normal,
     roots,
@@ -146,15 +145,15 @@ class _Lanes:
         kernels = _kernels(loop)
         self.written = {s.buffer for s in statements(*kernels) if isinstance(s, Store)}
         self.touched = buffers_of([loop])
-        self.extents = {s.index: s.extent for s in statements(loop) if isinstance(s, For)}
         self.steps = {s.index for s in statements_outside((loop,)) if isinstance(s, For)}
         self.rows: dict[str, int] = {}
         self.streams: set[str] = set()
         self.loops: dict[int, int] = {}  # those of lanes, by id: iterations of one lane
         self.check_single()
         for kernel in kernels:
+            extents = _extents(kernel)
             for f in self.find(kernel.body):
-                self.check(f)
+                self.check(f, extents)
         self.small = self.written - self.streams
         if any(self.buffers[n].size % (self.rows[n] * count) or self.own(n) > LARGEST for n in self.small):
             raise _Different
@@ -202,29 +201,24 @@ class _Lanes:
     def check_single(self) -> None:
         """Single values are the same for all lanes."""
         for stmt in statements_outside((self.loop,)):
-            if isinstance(stmt, Kernel):
-                continue
-            blocks = {id(s) for block in blocks_of(stmt) for s in block}
-            for node in walk(stmt):
-                if isinstance(node, Load) and node.buffer in self.written and not blocks:
-                    raise _Different
-            if isinstance(stmt, While) and buffers_of([Let("", stmt.cond)]) & self.written:
+            own = map_blocks(lambda _: (), stmt)
+            if not isinstance(stmt, Kernel) and buffers_of((own,)) & self.written:
                 raise _Different
 
-    def check(self, loop: For) -> None:
-        """Whether a loop does with the buffers that are written what lanes may do."""
+    def check(self, loop: For, extents: Mapping[str, int]) -> None:
+        """Whether a loop over lanes does with the buffers that are written what lanes may do."""
         lets = {s.name: s.value for s in statements(loop) if isinstance(s, Let)}
         for node in walk(loop):
             if isinstance(node, (If, While, Call)) or (
                     isinstance(node, Let) and node.value.dtype == INDEX and loop.index in steps(node.value, lets)):
                 raise _Different
-            if isinstance(node, Op) and node.name in ("div", "rem") and node.dtype[0] in "iu" and not isinstance(
-                    node.args[1], Const):
+            if isinstance(node, Op) and (node.name == "foreign" or (
+                    node.name in ("div", "rem") and node.dtype[0] in "iu" and not isinstance(node.args[1], Const))):
                 raise _Different
             if isinstance(node, (Load, Store)) and node.buffer in self.written:
-                self.check_access(node, loop)
+                self.check_access(node, loop, extents)
 
-    def check_access(self, node: Load | Store, loop: For) -> None:
+    def check_access(self, node: Load | Store, loop: For, extents: Mapping[str, int]) -> None:
         """A lane's elements are rows, one for each lane, one after the other: `(i * lanes + lane) * row + j`."""
         terms = dict(node.index.terms) if isinstance(node.index, Affine) else {node.index: 1}
         lane = NamedValue(loop.index, INDEX)
@@ -237,14 +231,14 @@ class _Lanes:
         low = (node.index.const if isinstance(node.index, Affine) else 0) % (row * self.count)
         high = low + step * (some - 1)
         for value, c in terms.items():
-            extent = self.extents.get(value.name) if isinstance(value, NamedValue) else None
-            if not isinstance(extent, Const) or value.name in self.steps:  # type: ignore[union-attr]
+            extent = extents.get(value.name) if isinstance(value, NamedValue) else None
+            if extent is None:  # not a loop of the kernel: a step, or what follows from one
                 self.streams.add(node.buffer)
             if c % (row * self.count) == 0:
                 continue
-            if not isinstance(extent, Const):
+            if extent is None:
                 raise _Different
-            low, high = low + min(c * (extent.value - 1), 0), high + max(c * (extent.value - 1), 0)
+            low, high = low + min(c * (extent - 1), 0), high + max(c * (extent - 1), 0)
         if low < 0 or high >= row:
             raise _Different
 
@@ -295,6 +289,17 @@ def _kernels(loop: For | While) -> list[Kernel]:
             raise _Different
     if any(k.reduces is not None for k in found):
         raise _Different
+    return found
+
+
+def _extents(kernel: Kernel) -> dict[str, int]:
+    """How often the loops of a kernel run, by their indices."""
+    found: dict[str, int] = {}
+    for s in statements(kernel):
+        if isinstance(s, For):
+            if not isinstance(s.extent, Const):
+                raise _Different
+            found[s.index] = max(found.get(s.index, 0), int(s.extent.value))
     return found
 
 
