@@ -254,6 +254,22 @@ def delay(m: Any) -> Callable[[Any], Any]:
     return run
 
 
+def events(m: Any) -> Callable[[Any], Any]:
+    """Times at which a falling ball hits the ground, kept if it does."""
+    def step(s: Any) -> Any:
+        height, speed, now, count, times = s
+        height, speed = height + 0.001 * speed, speed - 0.00981
+        hit = height < 0
+        times = m.where(hit, times.at[count].set(now), times)
+        return m.where(hit, 0.0, height), m.where(hit, -0.999 * speed, speed), now + 0.001, count + hit, times
+
+    def run(times: Any) -> Any:
+        start = m.float32(1.0), m.float32(0.0), m.float32(0.0), m.int32(0), times
+        return library(m).lax.while_loop(lambda s: s[2] < 20.0, step, start)[4]
+
+    return run
+
+
 def ising(m: Any) -> Callable[..., Any]:
     """Metropolis' algorithm for spins on a torus, one spin at a time."""
     def flip(a: Any, given: Any) -> Any:
@@ -291,6 +307,7 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...]]]:
         ("game of life 256 x 256, 100 steps", life, (rng.integers(0, 2, (256, 256), I32),)),
         ("queue of 100,000, 10,000 steps", queue, (many,)),
         ("delay of 1,700 steps, 16 cells", delay, (rng.uniform(0.5, 1.2, size=(1700, 16)).astype(F32),)),
+        ("events of 20,000 steps, 10,000 places", events, (np.zeros(10_000, F32),)),
         ("Ising 64 x 64, 100,000 flips", ising, (spins, rng.integers(0, 64, (100_000, 2), I32),
                                                   rng.uniform(size=100_000).astype(F32))),
     ]

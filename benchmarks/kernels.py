@@ -307,8 +307,47 @@ def mapped(module: Any, make: Callable[[Any], Function], gradient: bool = False)
     return lambda *rows: module.lax.map(lambda row: one(*row), rows)
 
 
+def competing(module: Any, steps: int = 100) -> Function:
+    """Lotka and Volterra's equations for several kinds, by Runge-Kutta 4, in lanes."""
+    def run(x: Any, a: Any) -> Any:
+        def slope(x: Any) -> Any:
+            return x * (1.0 - a @ x)
+
+        def step(x: Any, _: Any) -> Any:
+            h = 0.05
+            k1 = slope(x)
+            k2 = slope(x + h / 2 * k1)
+            k3 = slope(x + h / 2 * k2)
+            k4 = slope(x + h * k3)
+            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+
+        return module.lax.scan(step, x, None, length=steps)[0]
+
+    return module.vmap(run, (0, None))
+
+
+def escape(module: Any, steps: int = 100) -> Function:
+    """For each point of the plane, the steps for which z * z + c stays near: of Mandelbrot's set, all."""
+    jnp = module.numpy
+
+    def run(x: Any, y: Any) -> Any:
+        def step(_: Any, s: Any) -> Any:
+            a, b, n = s
+            new, other = a * a - b * b + x, 2 * a * b + y
+            near = new * new + other * other < 4
+            return jnp.where(near, new, a), jnp.where(near, other, b), n + near
+        return module.lax.fori_loop(0, steps, step, (0 * x, 0 * y, jnp.zeros(x.shape, jnp.int32)))[2]
+
+    return run
+
+
 def loops() -> Iterator[Routine]:
     yield Routine("Lorenz in 256 lanes, 1000 steps", (normal(256, 3),), lorenz)
+    kinds = np.abs(normal(6, 6)) / 6
+    yield Routine("six kinds in 100 lanes, 100 steps", (np.abs(normal(100, 6)), kinds), competing)
+    yield Routine("six kinds in 1000 lanes, 100 steps", (np.abs(normal(1000, 6)), kinds), competing)
+    y, x = np.mgrid[-1.5:1.5:600j, -2:1:800j].astype(F32)
+    yield Routine("steps of 600x800 points, 100", (x, y), escape)
     n = 128
     weights = (normal(n, 4 * n) * 0.05, normal(n, 4 * n) * 0.05, np.zeros(4 * n, F32))
     yield Routine("LSTM gradient 64 steps 32x128", (*weights, normal(64, 32, n)), lstm, None, lstm_by_torch)
