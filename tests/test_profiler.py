@@ -58,7 +58,7 @@ def test_a_trace_has_everything(tmp_path):
     assert {"simplify", "fuse", "lower", "emit_program", "machine code"} <= {
         r["name"] for r in found if r["cat"] == "pass" and r["args"] == {"program": "step"}}
     kernels = Counter(r["name"] for r in found if r["cat"] == "kernel")
-    assert kernels["gemm"] == 3 and kernels["loop of 1 kernels"] == 3
+    assert kernels["gemm"] == 3 and kernels["lanes"] == 3
     for r in found:
         if r["cat"] in ("kernel", "callback"):
             assert r["args"]["source"].startswith("test_profiler.py:")
@@ -66,7 +66,7 @@ def test_a_trace_has_everything(tmp_path):
         if r["cat"] in ("call", "compile"):
             assert any(inside(r, one) for one in found if one["cat"] == "step")
     lines = {r["name"]: int(r["args"]["source"].split(":")[1].split(",")[0]) for r in found if r["cat"] == "kernel"}
-    assert lines["gemm"] + 1 == lines["loop of 1 kernels"]
+    assert lines["gemm"] + 1 == lines["lanes"]
     assert [r["args"]["step_num"] for r in found if r["cat"] == "step"] == [0, 1, 2]
 
 

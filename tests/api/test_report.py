@@ -47,9 +47,16 @@ def test_bytes_and_operations(fun: Any, expected: Traffic) -> None:
 
 
 def test_loops_count_all_their_steps() -> None:
-    once, often = (report(lambda x, n=n: lax.fori_loop(0, n, lambda i, a: a * 2 + i, x), X).rows[-1].work
+    once, often = (report(lambda x, n=n: lax.fori_loop(0, n, lambda i, a: a[::-1] * 2 + i, x), X).rows[-1].work
                    for n in (10, 100))
     assert often.moved == 10 * once.moved
+    assert often.operations == 10 * once.operations
+
+
+def test_what_lanes_hold_for_all_steps_moves_once() -> None:
+    once, often = (report(lambda x, n=n: lax.fori_loop(0, n, lambda i, a: a * 2 + i, x), X).rows[-1].work
+                   for n in (10, 100))
+    assert often.moved == once.moved
     assert often.operations == 10 * once.operations
 
 

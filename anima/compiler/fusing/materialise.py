@@ -138,7 +138,8 @@ def _may_be_read(eqn: Eqn) -> int:
     if not padded and eqn.primitive.name != "concatenate":
         return 0
     sizes = [v.aval.size for v in eqn.invars]
-    if eqn.outvars[0].aval.size <= SHORT and max(sizes) >= VECTOR * max(min(sizes), 1):
+    out = eqn.outvars[0].aval
+    if out.size == max(out.shape, default=0) <= SHORT and max(sizes) >= VECTOR * max(min(sizes), 1):
         return 1
     return PADDED if padded else JOINED
 

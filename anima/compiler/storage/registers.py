@@ -284,7 +284,9 @@ class _Worker:
         flat = self.flattened(body)
         loop = replace(stmt, body=(*locals_, *flat))
         alike = without_branches(loop)
-        return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
+        source = next((k.source for k in statements_outside(stmt.body) if isinstance(k, Kernel) and k.source), None)
+        vector = alike is not None and _in_lanes(alike)
+        return Kernel("lanes", (replace(alike, kind="vector") if vector else loop,), source)  # type: ignore[arg-type]
 
     def inner_lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str]) -> Stmt:
         """Loops over lanes inside of one in order: as kernels, if lanes are run several at once and use none of the
