@@ -109,14 +109,25 @@ def complex_numbers(x: Any) -> Any:
     return lax.fori_loop(0, 12, lambda i, z: z * z + c, c * 0)
 
 
+def looked_up(x: Any) -> Any:
+    """Numbers of a table that all lanes have, at places that each lane computes."""
+    table = jnp.sin(jnp.arange(50.0))
+
+    def step(x: Any, _: Any) -> Any:
+        place = (x[::-1] * 40).astype(jnp.int32)
+        return 0.5 * (x + table[place] ** 2) + 0.01 * table[place + 1] * x, None
+    return lax.scan(step, x, None, length=12)[0]
+
+
 def slope_of(fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return anima.grad(lambda x: sum(jnp.sum(leaf) for leaf in anima.tree.leaves(fun(x))))
 
 
-LANES = [pendulum, linear, larger, covariance, with_time, counted, given, nested, whole_numbers, complex_numbers]
+LANES = [pendulum, linear, larger, covariance, with_time, counted, given, nested, whole_numbers, complex_numbers,
+         looked_up]
 
 
-SEVERAL = [pendulum, linear, larger, covariance, nested]  # elements of a lane, that need each other
+SEVERAL = [pendulum, linear, larger, covariance, nested, looked_up]  # elements of a lane, that need each other
 
 
 def data(count: int, dtype: Any = np.float32) -> np.ndarray:

@@ -207,10 +207,8 @@ class _Lanes:
 
     def check(self, loop: For, extents: Mapping[str, int]) -> None:
         """Whether a loop over lanes does with the buffers that are written what lanes may do."""
-        lets = {s.name: s.value for s in statements(loop) if isinstance(s, Let)}
         for node in walk(loop):
-            if isinstance(node, (If, While, Call)) or (
-                    isinstance(node, Let) and node.value.dtype == INDEX and loop.index in steps(node.value, lets)):
+            if isinstance(node, (If, While, Call)):
                 raise _Different
             if isinstance(node, Op) and (node.name == "foreign" or (
                     node.name in ("div", "rem") and node.dtype[0] in "iu" and not isinstance(node.args[1], Const))):
@@ -219,7 +217,8 @@ class _Lanes:
                 self.check_access(node, loop, extents)
 
     def check_access(self, node: Load | Store, loop: For, extents: Mapping[str, int]) -> None:
-        """A lane's elements are rows, one for each lane, one after the other: `(i * lanes + lane) * row + j`."""
+        """A lane's elements are rows, one for each lane, one after the other: `(i * lanes + lane) * row + j`, whatever
+        `i` is."""
         terms = dict(node.index.terms) if isinstance(node.index, Affine) else {node.index: 1}
         lane = NamedValue(loop.index, INDEX)
         if lane not in terms or any(loop.index in names_in(v) for v in terms if v != lane):
