@@ -103,6 +103,20 @@ def test_of_many_arrays_each_by_its_condition(name: str) -> None:
         anima.tree.map(lambda a, b: np.testing.assert_allclose(a[lane], b, 1e-6), got, want)  # noqa: B023
 
 
+def test_a_condition_of_some_of_the_mapped_dimensions() -> None:
+    def fun(x: Any, i: Any, c: Any) -> Any:
+        return jnp.where(c, x.at[i].set(9.0), x)
+
+    x, i = np.arange(96, dtype=np.float32).reshape(4, 3, 8), np.arange(12, dtype=np.int32).reshape(4, 3) % 9
+    for c, dims in ((np.arange(4) % 2 == 0, (0, None)), (np.arange(3) % 2 == 0, (None, 0))):
+        mapped = anima.vmap(anima.vmap(fun, (0, 0, dims[1])), (0, 0, dims[0]))
+        want = x.copy()
+        for a, b in np.ndindex(4, 3):
+            if c[a if dims[0] == 0 else b] and i[a, b] < 8:
+                want[a, b, i[a, b]] = 9
+        np.testing.assert_array_equal(anima.jit(mapped)(x, i, c), want)
+
+
 def test_what_others_need_stays() -> None:
     """The changed array is read by another operation, the condition is an array, or the array is another one."""
     i, c = np.int32(3), np.bool_(False)

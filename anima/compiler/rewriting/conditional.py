@@ -64,7 +64,8 @@ def _choice(eqn: Eqn, updates: dict[Var, Eqn]) -> tuple[Eqn, bool] | None:
     for value, (updated, whole) in ((False, cases), (True, cases[::-1])):
         update = updates.get(updated) if type(updated) is Var else None
         if update is not None and update.invars[0] is whole:
-            alike = all(n == 1 or d in _batch(update)[0] for d, n in enumerate(which.aval.shape))
+            batch = _batch(update)[0]
+            alike = all(n == (whole.aval.shape[d] if d in batch else 1) for d, n in enumerate(which.aval.shape))
             return (update, value) if which.aval.size == 1 or alike else None
     return None
 
