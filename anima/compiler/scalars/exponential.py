@@ -17,7 +17,7 @@ from math import inf, nan
 import numpy as np
 
 from anima.compiler.scalars.arithmetic import if_any
-from anima.compiler.scalars.base import Num, lookup, polynomial, quotient, select
+from anima.compiler.scalars.base import Kind, Num, lookup, polynomial, quotient, select
 from anima.ops.pairs import quick_two_sum, two_product
 
 LOG2E = 1.4426950408889634
@@ -168,18 +168,19 @@ def cosh(x: Num) -> Num:
 
 def normalised(x: Num, normal: bool = False) -> tuple[Num, Num]:
     """z and k with x = 2**k * z, sqrt(1/2) <= z < sqrt(2), for finite positive x; z is such for any x."""
-    kind = x.kind
-    small = x < kind.tiny
-    up = kind.mantissa + 1
-    z, whole = _normalised(x if normal else select(small, x * 2.0**up, x))
-    k = whole.to_float()
-    return z, k if normal else k - select(small, k.const(up), 0.0)
+    bits, pattern = x.kind.mantissa, x.pattern()
+    if normal:
+        z, k = _normalised(pattern, x.kind)
+        return z, k.to_float()
+    # Subnormal numbers are found by their patterns: z waits for it, and flags of floating-point comparisons come late.
+    small = pattern < 1 << bits
+    z, k = _normalised(select(small, (x * 2.0 ** (bits + 1)).pattern(), pattern), x.kind)
+    return z, (k - select(small, k.const(bits + 1), 0)).to_float()
 
 
-def _normalised(x: Num) -> tuple[Num, Num]:
-    """`normalised` for a number that is not subnormal; k as an integer."""
-    kind = x.kind
-    offset = x.pattern() - ROOT_HALF[kind.name]
+def _normalised(pattern: Num, kind: Kind) -> tuple[Num, Num]:
+    """`normalised` for the pattern of a number that is not subnormal; k as an integer."""
+    offset = pattern - ROOT_HALF[kind.name]
     return ((offset & ((1 << kind.mantissa) - 1)) + ROOT_HALF[kind.name]).number(), offset >> kind.mantissa
 
 
@@ -218,7 +219,7 @@ def log1p(x: Num) -> Num:
 
 def log_of_sum(u: Num, error: Num, x: Num | None = None, zero: float = 0.0) -> Num:
     """log(u + error) of positive numbers, the second less than an ulp of the first; specials as `_log_of`."""
-    z, k = _normalised(u)
+    z, k = _normalised(u.pattern(), u.kind)
     # The sum is 2**k * (z + error * 2**-k); where that is no normal number, the error is of none.
     scale = ((k.const(u.kind.bias) - k).call("smax", k.const(0)) << u.kind.mantissa).number()
     return _log_of(error.fma(scale, z - 1.0), k.to_float(), x, zero)
