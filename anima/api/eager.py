@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -21,13 +22,14 @@ import numpy as np
 from anima import errors
 from anima.api.jit import JitFunction
 from anima.config import config, settled
+from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, standing
 from anima.core.jaxpr import subjaxprs
 from anima.core.primitive import LARGE, Primitive
 from anima.core.replay import Replay, record
 from anima.core.state import current, is_tracing
-from anima.core.trace import EVAL, type_of, under
+from anima.core.trace import EVAL, aval_of, type_of, under
 from anima.core.ways import Ways
 from anima.util import cleared
 
@@ -273,6 +275,23 @@ def _spell(x: Any, key: list[Any], arrays: list[ConcreteArray]) -> bool:
     return True
 
 
+def _taken(x: Any) -> Any:
+    """An argument in which NumPy's arrays are taken over, if that leaves their numbers what they are: of calls with
+    arrays, what is known of earlier ones can be used."""
+    kind = x.__class__
+    if kind is tuple or kind is list:
+        taken = kind(map(_taken, x))
+        return x if all(map(operator.is_, taken, x)) else taken
+    if kind is not np.ndarray or x.ndim == 0 or x.dtype.kind not in "biufc" or x.dtype.char in "gG":
+        return x
+    aval = standing(aval_of(x))
+    value = np.array(x, dtype=aval.dtype)
+    if value.dtype != x.dtype and x.dtype.kind in "iu" and (value != x).any():
+        return x
+    transfers.implicit(x)
+    return ConcreteArray(value, aval)
+
+
 class _Calls:
     """The calls of a function that are known: by everything that they depend on; and, those whose other arguments are
     told by class and value, by types of arrays that are told by identity, and kept."""
@@ -327,7 +346,11 @@ def repeated(fun: F) -> F:
         key = [options, len(args), *kwargs]
         arrays: list[ConcreteArray] = []
         if not (_note(args, key, arrays) and _note(kwargs.values(), key, arrays)):
-            return calls.call(options, args, kwargs)
+            given = args, (*kwargs.values(),)
+            taken = _taken(given)
+            if taken is given:
+                return calls.call(options, args, kwargs)
+            return public(*taken[0], **dict(zip(kwargs, taken[1], strict=True)))
         this = (*key,)
         known = calls.quick.get(this)
         if known is None:

@@ -27,7 +27,7 @@ from anima.core.avals import Shape, ShapedArray, check_countable, tangent_aval
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
-from anima.ops import elementwise as el, reference
+from anima.ops import elementwise as el, reference, window_places
 from anima.ops.broadcast import (
     Movement,
     as_shape,
@@ -42,7 +42,6 @@ from anima.ops.broadcast import (
 )
 from anima.ops.index_types import index_operand, narrow_index
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, moveaxis, reshape, shape_of_arg
-from anima.util import record
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -113,64 +112,6 @@ def default_fill(dtype: Any) -> Any:
         return True
     info = dtypes.iinfo(dtype)
     return int(info.min if dtypes.issubdtype(dtype, np.signedinteger) else info.max)
-
-
-# ---------------------------------------------------------------- where windows are, on NumPy arrays
-
-@record(eq=False)
-class WindowIndices:
-    """The elements of all windows: `operand.transpose(order)[index]` has axes (window's number, `axes`)."""
-
-    order: list[int]  # the operand's axes: those indexed first, then those that windows span whole
-    index: tuple[np.ndarray, ...]
-    valid: np.ndarray | None  # which windows count; None: all
-    axes: list[int]  # the operand axes of a window's elements
-
-
-def find_places(shape: Shape, indices: np.ndarray, sizes: Shape, dims: GatherDimensionNumbers,
-                mode: GatherScatterMode) -> WindowIndices:
-    """The places of windows of `sizes` in an operand of `shape`."""
-    single = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
-    rows = indices.reshape(math.prod(indices.shape[:-1]), indices.shape[-1])
-    if rows.dtype.kind == "u":  # beyond any array, and still there when read as signed
-        rows = np.minimum(rows, np.array(min(2**62, int(dtypes.iinfo(rows.dtype).max)), rows.dtype))
-    rows = rows.astype(np.int64)
-    starts = {d: rows[:, j] for j, d in enumerate(dims.start_index_map)}
-    grid = np.indices(indices.shape[:-1], sparse=True) if dims.operand_batching_dims else ()
-    for d, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
-        starts[d] = np.broadcast_to(grid[b], indices.shape[:-1]).reshape(-1)
-    valid = None
-    if not mode.clips:
-        valid = np.ones(len(rows), bool)
-        for d, start in starts.items():
-            valid &= (start >= 0) & (start <= shape[d] - sizes[d])
-    moving = [d for d in range(len(shape)) if d in single or sizes[d] != shape[d]]
-    partial = [d for d in moving if d not in single]
-    whole = [d for d in range(len(shape)) if d not in moving]
-    index = []
-    for d in moving:
-        start = np.clip(starts.get(d, np.zeros(1, np.int64)), 0, shape[d] - sizes[d])
-        place = start.reshape(-1, *(1,) * len(partial))
-        if d in partial:
-            place = place + np.arange(sizes[d]).reshape([-1 if d == p else 1 for p in [None, *partial]])
-        index.append(place)
-    # The first axis is the windows' number even if no index depends on it.
-    index.append(np.zeros((len(rows), *(1,) * len(partial)), np.int64))
-    return WindowIndices(moving + whole, tuple(index), valid, partial + whole)
-
-
-def _with_unit_axis(x: np.ndarray, places: WindowIndices) -> np.ndarray:
-    """The operand as `places.index` indexes it: a last indexed axis of size 1 stands for the number."""
-    count = len(places.index) - 1
-    x = x.transpose(places.order)
-    return x.reshape(*x.shape[:count], 1, *x.shape[count:])
-
-
-def _window_axes(places: WindowIndices, offset_dims: Shape, batch_ndim: int) -> list[int]:
-    """For each axis of (batch axes, `places.axes`) its position in a gather's result."""
-    position = dict(zip(sorted(places.axes), offset_dims, strict=True))
-    batch = [i for i in range(batch_ndim + len(offset_dims)) if i not in offset_dims]
-    return batch + [position[d] for d in places.axes]
 
 
 # ---------------------------------------------------------------- checks
@@ -266,13 +207,8 @@ class Gather(Movement):
 
     def eval(self, x: np.ndarray, indices: np.ndarray, *, dimension_numbers: GatherDimensionNumbers,
              slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> np.ndarray:
-        places = find_places(x.shape, indices, slice_sizes, dimension_numbers, mode)
-        out = _with_unit_axis(x, places)[places.index]
-        if places.valid is not None and not places.valid.all():
-            fill = 0 if mode is GatherScatterMode.ONE_HOT else fill_value
-            out[~places.valid] = np.array(default_fill(x.dtype) if fill is None else fill).astype(x.dtype)
-        out = out.reshape(indices.shape[:-1] + out.shape[1:])
-        return out.transpose(np.argsort(_window_axes(places, dimension_numbers.offset_dims, indices.ndim - 1)))
+        fill = 0 if mode is GatherScatterMode.ONE_HOT else default_fill(x.dtype) if fill_value is None else fill_value
+        return window_places.gather(x, indices, dimension_numbers, slice_sizes, mode.clips, fill)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
@@ -382,26 +318,10 @@ class Scatter(Primitive):
         sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
         if not updates.size or not x.size:
             return x
-        places = find_places(x.shape, indices, sizes, GatherDimensionNumbers(*dimension_numbers), mode.exact)
-        axes = _window_axes(places, dimension_numbers.update_window_dims, indices.ndim - 1)
-        updates = updates.transpose(axes)
-        updates = updates.reshape(math.prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1:])
-        index = places.index
-        if places.valid is not None and not places.valid.all():
-            updates = updates[places.valid]
-            index = tuple(a[places.valid] if len(a) == len(places.valid) else a for a in index)
         # Small floats add up in float32 and are rounded once.
         small = self.combine and dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize < 4
-        out = _with_unit_axis(x, places).astype(np.float32 if small else x.dtype, order="C")
-        if self.combine is None:
-            out[index] = updates
-        else:  # with one flat index for each element, as ufunc.at is many times faster with these
-            whole = math.prod(out.shape[len(index):])
-            flat = np.ravel_multi_index(np.broadcast_arrays(*index), out.shape[:len(index)]) * whole
-            flat = (flat[..., None] + np.arange(whole)).reshape(-1)
-            self.combine.at(out.reshape(-1), flat, updates.reshape(-1).astype(out.dtype, copy=False))
-        out = out.reshape([x.shape[d] for d in places.order]).transpose(np.argsort(places.order))
-        return out.astype(x.dtype, copy=False)
+        return window_places.scatter(x, indices, updates, dimension_numbers, sizes, mode.exact.clips, self.combine,
+                                     np.dtype("float32") if small else x.dtype)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -162,3 +162,31 @@ def test_results_with_names_keep_them() -> None:
     for _ in range(TIMES):
         out = jnp.linalg.slogdet(jnp.eye(3) * 2)
     assert type(out).__name__ == "SlogdetResult" and np.isclose(out.logabsdet, 3 * np.log(2))
+
+
+def test_arrays_of_numpy_are_taken_as_they_are_at_each_call() -> None:
+    values, places = np.arange(6, dtype=np.float32), np.array([0, 2])
+    x = jnp.arange(10.0)
+    for k in range(5):
+        values[0], places[1] = k, k
+        kept = jnp.reshape(values, (2, 3))
+        np.testing.assert_array_equal(jnp.mean(values), values.mean(dtype=np.float32))
+        np.testing.assert_array_equal(x[places], np.asarray(x)[places])
+        np.testing.assert_array_equal(x.at[places].add(1), np.asarray(x) + np.isin(np.arange(10), places)
+                                      + (k == 0) * (np.arange(10) == 0))
+        np.testing.assert_array_equal(jnp.concatenate([x, values]), np.concatenate([x, values]))
+        values[0] = -1
+        assert kept[0, 0] == k
+
+
+def test_arrays_of_numpy_that_must_be_narrowed() -> None:
+    x = jnp.arange(10.0)
+    for far in (2**32, 2**32 + 1, -2**40):
+        for _ in range(4):
+            np.testing.assert_array_equal(jnp.isnan(x.at[np.array([far, 1])].get(mode="fill")), [True, False])
+            np.testing.assert_array_equal(x.at[np.array([far, 1])].set(5.0), x.at[1].set(5.0))
+    for _ in range(4):
+        assert jnp.sort(np.array([3.0, 1.0])).dtype == jnp.float32
+        assert jnp.sum(np.array([3, 1])).dtype == jnp.int32
+        with anima.transfer_guard("disallow"), pytest.raises(anima.errors.AnimaRuntimeError):
+            jnp.sum(np.ones(3, np.float32))

@@ -148,3 +148,31 @@ def test_gradients() -> None:
         with anima.disable_jit():
             want = anima.grad(fun, (0, 1))(jnp.asarray(X), jnp.float32(1.1), jnp.float32(c))
         anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), got, want)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "uint32", "int8", "int4", "uint4"])
+def test_places_of_every_integer_type(kind: str) -> None:
+    """The largest number of a small type may be a place of the array."""
+    numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+
+    def choose(x: Any, i: Any, v: Any, c: Any) -> Any:
+        return jnp.where(c, lax.scatter(x, i, v, numbers, mode="drop"), x)
+
+    for size in (10, 1000, 70_000):
+        x = np.zeros(size, np.float32)
+        for c in (False, True):
+            want = x.copy()
+            want[3] = c
+            got = anima.jit(choose)(x, jnp.full((1, 1), 3, kind), np.ones(1, np.float32), c)
+            np.testing.assert_array_equal(got, want)
+
+
+def test_windows_without_an_index() -> None:
+    numbers = lax.ScatterDimensionNumbers((0,), (), ())
+
+    def choose(x: Any, v: Any, c: Any) -> Any:
+        return jnp.where(c, lax.scatter(x, jnp.zeros((0,), jnp.int32), v, numbers, mode="drop"), x)
+
+    x, v = np.arange(8, dtype=np.float32), np.full(4, -5, np.float32)
+    np.testing.assert_array_equal(anima.jit(choose)(x, v, False), x)
+    np.testing.assert_array_equal(anima.jit(choose)(x, v, True), [*v, *x[4:]])

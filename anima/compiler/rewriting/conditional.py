@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.rewriting.inline import has_programs, map_programs
+from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.core.primitive import Primitive
@@ -46,13 +47,21 @@ def conditional(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _is_update(eqn: Eqn) -> bool:
-    if eqn.primitive.name in _SCATTERS and eqn.params["mode"] in _DROPPING:
+    if eqn.primitive.name in _SCATTERS and eqn.params["mode"] in _DROPPING and _nowhere(eqn) is not None:
         written = eqn.invars[2].aval.size
     elif eqn.primitive.name == "dynamic_update_slice":
         written = eqn.invars[1].aval.size
     else:
         return False
     return written * _SHARE <= eqn.outvars[0].aval.size
+
+
+def _nowhere(scatter: Eqn) -> int | None:
+    """A part of an index that is out of bounds, if there is one."""
+    whole, index, _ = (x.aval for x in scatter.invars)
+    info = dtypes.iinfo(index.dtype)
+    last = -1 if info.min < 0 else int(info.max)
+    return None if not index.shape[-1] or 0 <= last < max(whole.shape) else last
 
 
 def _choice(eqn: Eqn, updates: dict[Var, Eqn]) -> tuple[Eqn, bool] | None:
@@ -98,7 +107,7 @@ def _decided(eqn: Eqn, update: Eqn, value: bool) -> list[Eqn]:
         index = update.invars[1]
         kind, of = index.aval.dtype, index.aval.shape
         which = spread(which, of, places) if sizes else which
-        nowhere = spread(Literal(-1 if kind.kind == "i" else np.iinfo(kind).max, ShapedArray((), kind)), of, ())
+        nowhere = spread(Literal(_nowhere(update), ShapedArray((), kind)), of, ())
         invars = [whole, chosen(which, index, nowhere), update.invars[2]]
         params = {**update.params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False}
     else:
