@@ -9,7 +9,7 @@ known, or fixed by `size=`: then results are cut, or padded with `fill_value` (d
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -64,6 +64,18 @@ def _needs_values(x: Array, name: str, position: str = "first") -> None:
                     "for the size argument, which will determine the output size.")
 
 
+def _is_known(x: Array) -> TypeGuard[ConcreteArray]:
+    """Whether NumPy can do with an array what comes next."""
+    return (type(x) is ConcreteArray and current.trace is EVAL and isinstance(x.dtype, np.dtype)
+            and x.dtype.kind in "biuf")
+
+
+def _numbers(x: np.ndarray, shape: tuple[int, ...] | None = None) -> Array:
+    """Positions or counts that NumPy has found."""
+    kind = dtypes.default_int()
+    return wrap(x.astype(kind), ShapedArray(x.shape if shape is None else shape, kind))
+
+
 def _count(mask: Array) -> int:
     return int(static_value(sum(mask), ""))
 
@@ -100,8 +112,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     x = as_array(operand("unique", ar))
     if size is None:
         _needs_values(x, "unique")
-        if type(x) is ConcreteArray and current.trace is EVAL and x.size and (axis is None or x.ndim == 1) and (
-                isinstance(x.dtype, np.dtype) and x.dtype.kind in "biuf"):
+        if _is_known(x) and x.size and (axis is None or x.ndim == 1):
             return _unique_of_known(x, return_index, return_inverse, return_counts, equal_nan)
     if axis is None:
         moved, inverse_shape = ravel(x), x.shape
@@ -143,10 +154,8 @@ def _unique_of_known(x: ConcreteArray, return_index: bool, return_inverse: bool,
     """The same by NumPy; with the indices, of equal elements the first one is taken."""
     found = np.unique(x.elements(), True, return_inverse, return_counts, equal_nan=equal_nan)
     values = wrap(found[0], x.aval.update(shape=found[0].shape))
-    kind = dtypes.default_int()
-    shapes = [found[1].shape, *([x.shape] if return_inverse else []), found[1].shape]
-    numbers = [wrap(n.astype(kind), ShapedArray(shape, kind))
-               for n, shape in zip(found[1:], shapes, strict=False)]
+    shapes = [None, *([x.shape] if return_inverse else []), None]
+    numbers = [_numbers(n, shape) for n, shape in zip(found[1:], shapes, strict=False)]
     out = [values, *numbers[0 if return_index else 1:]]
     return values if len(out) == 1 else tuple(out)
 
@@ -245,6 +254,9 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, si
     """The distinct elements of `ar1`, of its type, that are not in `ar2`; padding is 0 by default."""
     dtype = as_array(ar1, "setdiff1d").dtype
     a, b = _two("setdiff1d", ar1, ar2, size)
+    if size is None and _is_known(a) and _is_known(b):
+        left = np.setdiff1d(a.elements(), b.elements(), assume_unique)
+        return wrap(left, a.aval.update(shape=left.shape)).astype(dtype)
     if not assume_unique:
         a = sort(a)
         mask = ew.and_(_different(a, True), isin(a, b, invert=True))
@@ -277,6 +289,10 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     """The distinct elements that are in both, in order; with `return_indices`, also their first indices in each."""
     del assume_unique
     a, b = _two("intersect1d", ar1, ar2, size)
+    if size is None and _is_known(a) and _is_known(b):
+        shared, *places = np.intersect1d(a.elements(), b.elements(), return_indices=True)
+        common = wrap(shared, a.aval.update(shape=shared.shape))
+        return (common, *map(_numbers, places)) if return_indices else common
     order = argsort(a)
     ranked = take(a, order, mode="clip") if a.size else a
     mask = ew.and_(_different(ranked, False), isin(ranked, b))
