@@ -64,7 +64,7 @@ from anima.compiler.ir.routines import buffers_written
 from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS
 from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
 
-_OFTEN = 4  # times that a long function is written in line in code that runs once
+_ONCE, _OFTEN = 4, 16  # times that a long function is written in line in code that runs once, and in loops
 _INDEX_ARITHMETIC = frozenset(("div", "rem", "max", "min"))
 
 
@@ -170,10 +170,10 @@ class Control(Scratch):
             return values[0][name == "imag"]  # type: ignore[index]
         if name == "select_n":
             source = op.args[1].dtype
-        if name in LONG and source in SUPPORT and not self.repeated:
+        if name in LONG and source in SUPPORT:
             key = name, source, self.width
             self.written[key] = self.written.get(key, 0) + 1
-            if self.written[key] > _OFTEN:
+            if self.written[key] > (_OFTEN if self.repeated else _ONCE):
                 return call_support(self.b, name, values, source)  # type: ignore[arg-type]
         return emit_scalar(self.b, name, values, source, **dict(op.params))
 
