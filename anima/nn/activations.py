@@ -165,7 +165,7 @@ def hard_tanh(x: Any) -> Any:
 @repeated
 def hard_sigmoid(x: Any) -> Any:
     """relu6(x + 3) / 6."""
-    return relu6(x + 3.0) / 6.0
+    return relu6(jnp.asarray(x) + 3.0) / 6.0
 
 
 @repeated
@@ -193,7 +193,7 @@ def sparse_plus(x: Any) -> Any:
 
 def sparse_sigmoid(x: Any) -> Any:
     """The derivative of `sparse_plus`: 0 below -1, 1 above 1, (x + 1) / 2 between them."""
-    return 0.5 * jnp.clip(x + 1.0, 0.0, 2.0)
+    return 0.5 * jnp.clip(jnp.asarray(x) + 1.0, 0.0, 2.0)
 
 
 @custom_jvp

@@ -79,6 +79,15 @@ def test_keeps_dtype_and_stays_finite(name: str, dtype: str) -> None:
     assert np.isfinite(np.asarray(y, np.float64)).all() and np.isfinite(np.asarray(slope, np.float64)).all()
 
 
+@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int32"])
+def test_arrays_of_numpy_are_as_ours(name: str, dtype: str) -> None:
+    x = jnp.asarray(X, dtype)
+    ours, theirs = function(name)(x), function(name)(np.asarray(x))
+    np.testing.assert_array_equal(ours, theirs)
+    assert (ours.dtype, ours.weak_type) == (theirs.dtype, theirs.weak_type)
+
+
 def test_kinks() -> None:
     assert float(anima.grad(nn.relu)(0.0)) == 0
     assert float(anima.grad(nn.relu6)(0.0)) == 0
