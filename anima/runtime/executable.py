@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from anima.core.avals import Shape, ShapedArray
 from anima.core.shardings import Sharding
 from anima.runtime import cpu, threads
 from anima.runtime.calling import Input, Output, way_back
-from anima.util import check_level, lazy_module, replace
+from anima.util import check_level, fork_safe, lazy_module, replace
 
 if TYPE_CHECKING:
     from anima.compiler import driver, traffic
@@ -108,26 +109,23 @@ class Executable:
 
     def _over_donors(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """`run`, which writes over memory of donated arguments: over copies, where others see that memory."""
+        donors, name, parallel = self.donors, self.program.name, self.code.parallel
+
         def writing(*arguments: Any) -> Any:
-            if self.code.parallel:
+            if parallel:
                 threads.pool_address()  # `run` starts no threads, and leaves such calls to copies
             given = list(arguments)
-            donors = [given[k] for k in self.donors]
-            if any(type(x) is not ConcreteArray for x in donors):
-                return NotImplemented
-            for k in self.donors:
-                if not memory.is_exclusive(given[k]):
-                    given[k] = ConcreteArray(given[k].elements().copy(), given[k].aval)
             result = NotImplemented
-            try:
-                result = run(*given)
-            except BaseException:
-                result = None  # what was written over is worth nothing
-                raise
-            finally:
-                if result is not NotImplemented:
-                    for donor in donors:
-                        donor.delete(self.program.name)
+            if _take_over(given, donors, name):
+                try:
+                    result = run(*given)
+                except BaseException:
+                    result = None  # what was written over is worth nothing
+                    raise
+                finally:
+                    if result is NotImplemented:
+                        for k in donors:
+                            arguments[k]._value = given[k]._value
             return result
 
         return writing
@@ -251,6 +249,30 @@ class Executable:
 
 def _bytes(buffer: Buffer) -> int:
     return buffer.size * itemsize(buffer.dtype)
+
+
+_taking_over = fork_safe(threading.Lock())
+
+
+def _take_over(given: list[Any], donors: Sequence[int], name: str) -> bool:
+    """Puts arrays that nobody else can see in the places of the donors among `given`, which are deleted before it is
+    asked who does. False if there are others than our arrays, or one is gone, to another thread for instance."""
+    with _taking_over:
+        found = [given[k] for k in donors]
+        for x in found:
+            if x.__class__ is not ConcreteArray or x._value.__class__ is str:
+                return False
+        for k in donors:
+            own = ConcreteArray.__new__(ConcreteArray)  # whose value is sealed already
+            own._value, own.aval = given[k]._value, given[k].aval
+            given[k] = own
+        for x in found:
+            x._value = name
+    for k in donors:
+        own = given[k]
+        if not memory.is_exclusive(own):
+            given[k] = ConcreteArray(own.elements().copy(), own.aval)
+    return True
 
 
 def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend) -> list[Output]:

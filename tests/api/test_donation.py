@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from typing import Any
 
@@ -105,6 +107,47 @@ def test_arguments_of_a_call_that_failed_are_gone() -> None:
         f(x)
     if not x.is_deleted():  # nothing was written
         np.testing.assert_array_equal(x, np.arange(5))
+
+
+@pytest.mark.parametrize("size", [64, 300_000])
+def test_one_of_several_threads_gets_the_memory(size: int) -> None:
+    f = anima.jit(PROGRAMS["loop"], donate_argnums=0)
+    want = np.asarray(f(fresh(size)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(20):
+            x, results, refused = fresh(size), [], []
+            together = threading.Barrier(4)
+
+            def call(x: Any = x, results: list[Any] = results, refused: list[Any] = refused,
+                     together: threading.Barrier = together) -> None:
+                together.wait()
+                try:
+                    results.append(f(x))
+                except RuntimeError as error:
+                    refused.append(error)
+
+            threads = [threading.Thread(target=call) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert (len(results), len(refused)) == (1, 3)
+            np.testing.assert_array_equal(results[0], want)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_arguments_that_a_program_does_not_take_stay() -> None:
+    f = anima.jit(PROGRAMS["elementwise"], donate_argnums=0)
+    f(fresh(5))
+    for other in (jnp.arange(5), jnp.ones((5, 1)), anima.random.key(0)):
+        kept = str(other)
+        try:
+            f(other)
+        except TypeError:
+            assert str(other) == kept
 
 
 def test_the_analysis_of_memory_tells() -> None:
