@@ -242,6 +242,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         return _integer_power(x1, exponent)
     base_dtype, exponent_dtype = numpy_dtype_of(x1), numpy_dtype_of(x2)
     if is_inexact(base_dtype) and not is_inexact(exponent_dtype):
+        dtypes.result_type(x1, x2)  # an error where types may not be mixed
         if exponent_dtype == np.bool_:
             x2 = convert_operand(x2, dtypes.default_int(), True)
         return ew.pow.bind(*equal_ranks("power", [x1, x2]))

@@ -154,3 +154,10 @@ def test_factors_of_several_types_where_the_products_type_is_said() -> None:
 def test_outer_functions_do_not_promote_ranks() -> None:
     with anima.numpy_rank_promotion("raise"):
         assert jnp.add.outer(jnp.ones((2, 1)), jnp.ones(3)).shape == (2, 1, 3)
+
+
+def test_an_array_of_integers_is_no_exponent_of_floats() -> None:
+    f, i = OPERANDS["f"], OPERANDS["i"]
+    with pytest.raises(anima.dtypes.TypePromotionError):
+        f**i
+    assert (f**2).dtype == f.dtype and (i ** abs(i)).dtype == i.dtype
