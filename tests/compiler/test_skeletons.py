@@ -107,7 +107,7 @@ def written(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_loops_of_an_operation(name: str) -> None:
-    if name == "sort" and not host().compresses:
+    if name in ("sort", "sort of two") and not host().compresses:
         pytest.skip("long rows are sorted another way on this machine")
     known = [line for line in DATA.read_text().splitlines() if re.match(rf"{name} \d+x\d+:", line)]
     assert written(name) == known

@@ -203,3 +203,28 @@ def test_random_bits_have_no_slope() -> None:
         out, slope = anima.jvp(f, (jnp.float32(2),), (jnp.float32(1),))
         np.testing.assert_array_equal(slope, bits)
         np.testing.assert_array_equal(out, 2 * bits)
+
+
+@pytest.mark.parametrize("kinds", [("float32", "int32"), ("bool", "float16", "uint8"), ("int8", "float64"),
+                                   ("int64", "float32", "bool", "int16"), ("float32", "complex64"),
+                                   ("uint16", "bfloat16", "int8", "bool", "float32")])
+@pytest.mark.parametrize("shape", [(127, 1), (128, 3), (700, 5), (1024, 4), (4097, 4)])
+def test_several_keys_compiled(kinds: tuple[str, ...], shape: tuple[int, int], x64: None) -> None:
+    """Keys with many equal ones, NaN and zeros of both signs; what they leave equal stays in order."""
+    rng = np.random.default_rng(len(kinds) + shape[0])
+    keys = []
+    for kind in kinds:
+        numbers = rng.integers(0, 4, shape)
+        special = np.array([np.nan, -0.0, 0.0, -1.5]) if "float" in kind or "complex" in kind else np.arange(4) - 1
+        keys.append(jnp.asarray(special[numbers] + (1j * rng.integers(0, 2, shape) if "complex" in kind else 0)
+                                if "bool" not in kind else numbers > 1).astype(kind))
+    places = jnp.broadcast_to(jnp.arange(shape[0])[:, None], shape)
+    for axis in (0, 1):
+        def both(*xs: Any, axis: int = axis) -> Any:
+            return sort(tuple(xs), dimension=axis, num_keys=len(kinds))
+
+        given = [x if axis == 0 else x.T for x in (*keys, places)]
+        for got, want in zip(anima.jit(both)(*given), both(*given), strict=True):
+            np.testing.assert_array_equal(np.asarray(got).astype(complex), np.asarray(want).astype(complex))
+            if jnp.issubdtype(got.dtype, jnp.floating):
+                np.testing.assert_array_equal(jnp.signbit(got), jnp.signbit(want))

@@ -30,9 +30,14 @@ def bits_of(dtype: str) -> int:
     return _BITS[dtype]
 
 
+def is_real(dtype: str) -> bool:
+    """Whether keys of this type are integers in the same order."""
+    return dtype in _BITS
+
+
 def one_key(eqn: Eqn) -> bool:
     """Whether a sort has one key, a real number."""
-    return eqn.params["num_keys"] == 1 and scalar_type(eqn.outvars[0].aval) in _BITS
+    return eqn.params["num_keys"] == 1 and is_real(scalar_type(eqn.outvars[0].aval))
 
 
 def radix_fits(eqn: Eqn) -> bool:

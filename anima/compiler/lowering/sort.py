@@ -25,6 +25,7 @@ from anima.compiler.lowering.order import order_fits, sort_by_order
 from anima.compiler.lowering.radix import (
     FLOATS,
     bits_of,
+    is_real,
     number_of_bits,
     one_key,
     ordered_bits,
@@ -33,12 +34,15 @@ from anima.compiler.lowering.radix import (
     zeros_in_order,
 )
 from anima.compiler.lowering.radix_pieces import in_pieces, sort_in_pieces
+from anima.compiler.machine.target import Target
 from anima.core.jaxpr import Atom, Eqn
 
 MANY = 4       # rows that are enough for lanes ...
 SHORT = 256    # ... and twice as many if they are longer, which the other way takes in better
 NETWORK = 4096  # elements of rows for which exchanges in lanes take less time than digits or merges ...
 SINGLE = 1024  # ... and one by one less than merges
+_PASSES = 4   # keys that rows are sorted by one after the other, at most: so from ...
+_ALONE = 128  # elements on, where rows are few
 _ROOM = 8    # elements among which top_k's best ones move are a multiple of it: whole vectors
 _LOOK = 32   # elements of which top_k first asks whether one is among the best
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
@@ -91,6 +95,20 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
                     value = scope.let(Load(source, ix.add(base, k).expr(), dtype), scope.depth)
                     scope.store(target, ix.in_row(row, k, n, inner), value)
     builder.kernel("sort", scope, eqn.source)
+
+
+def wants_passes(eqn: Eqn, target: Target) -> bool:
+    """Whether rows are sorted by one key after the other, the last one first, in less time than by all at once."""
+    shape, axis, keys = eqn.outvars[0].aval.shape, eqn.params["dimension"], eqn.params["num_keys"]
+    if type(target) is not Target or not 1 < keys <= _PASSES or not eqn.outvars[0].aval.size:
+        return False
+    types = [scalar_type(v.aval) for v in eqn.outvars[:keys]]
+    if not all(map(is_real, types)):
+        return False
+    if math.prod(shape) < MANY * shape[axis]:
+        return shape[axis] >= _ALONE
+    quick = target.compresses and max(map(bits_of, types)) <= 32
+    return shape[axis] >= (SINGLE if quick else NETWORK + 1)
 
 
 def _by_network(eqn: Eqn, n: int, rows: int) -> bool:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.lowering import contract, linalg
+from anima.compiler.lowering.sort import wants_passes
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
-from anima.compiler.rewriting.rewrites import REWRITES, Rewriter, rewrite
+from anima.compiler.rewriting.rewrites import Rewriter, is_rewritten, rewrite, rewrite_of
 from anima.compiler.rewriting.simplify import direct_product, exchanged_product
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -52,7 +53,7 @@ def expand(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
 
 def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> ClosedJaxpr:
     """Replaces composite equations of a program without keys, `within` another one, and of those in it."""
-    if not any(e.primitive.name in REWRITES or e.primitive.name == "sqrt" or (e.params and has_programs(e.params))
+    if not any(is_rewritten(e.primitive.name) or e.primitive.name == "sqrt" or (e.params and has_programs(e.params))
                for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
@@ -71,8 +72,8 @@ def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> Close
             eqn = direct_product(eqn, invars, made) or eqn
         elif eqn.primitive.name == "div":
             eqn = _by_root(eqn, invars, made, eqns)
-        found = REWRITES.get(eqn.primitive.name)
-        if found is None or not found.where(eqn, target):
+        found = rewrite_of(eqn, target)
+        if found is None:
             inside = partial(_simpler, target=target, within=True)
             params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
@@ -341,6 +342,17 @@ def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     places = broadcasted_iota(np.dtype(np.int32), x.shape, axis)
     _, values, order = sort_p.bind(_descending(x), x, places, dimension=axis, is_stable=True, num_keys=1)
     return [slice_in_dim(values, 0, k, axis=axis), slice_in_dim(order, 0, k, axis=axis)]
+
+
+@rewrite("sort", where=wants_passes)
+def _sort(eqn: Eqn, target: Target, *xs: Any) -> Any:
+    """One stable sort for each key, by the last key first."""
+    count = eqn.params["num_keys"]
+    for key in reversed(range(count)):
+        order = [key, *(k for k in range(len(xs)) if k != key)]
+        found = sort_p.bind(*[xs[k] for k in order], **{**eqn.params, "num_keys": 1, "is_stable": True})
+        xs = tuple(found[order.index(k)] for k in range(len(xs)))
+    return xs
 
 
 def _descending(x: Any) -> Any:

@@ -31,14 +31,23 @@ class Rewrite:
     again: bool
 
 
-REWRITES: dict[str, Rewrite] = {}
+_rewrites: dict[str, list[Rewrite]] = {}  # of an operation, for one kind of equations and machines each
 
 
 def rewrite(name: str, where: Where = lambda eqn, target: True,
             again: bool = False) -> Callable[[Rewriter], Rewriter]:
     """Enters what an operation is computed by."""
     def enter(program: Rewriter) -> Rewriter:
-        assert name not in REWRITES, f"two rewrites of {name}"
-        REWRITES[name] = Rewrite(program, where, again)
+        _rewrites.setdefault(name, []).append(Rewrite(program, where, again))
         return program
     return enter
+
+
+def is_rewritten(name: str) -> bool:
+    """Whether some equations of an operation are computed by others."""
+    return name in _rewrites
+
+
+def rewrite_of(eqn: Eqn, target: Target) -> Rewrite | None:
+    """What an equation is computed by, if by others."""
+    return next((r for r in _rewrites.get(eqn.primitive.name, ()) if r.where(eqn, target)), None)
