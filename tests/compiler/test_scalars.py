@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import scipy.special
 
+import anima
+import anima.numpy as jnp
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.machine import native
 from anima.compiler.scalars import table as scalars
@@ -578,3 +580,22 @@ def test_complex_extremes() -> None:
     assert run("eq", "c128", [1 + 1j, 1 + 2j], [1 + 1j, 1 + 1j], result="bool").tolist() == [True, False]
     assert run("mul", "c64", [3 + 4j], [3 - 4j])[0] == 25
     assert run("integer_pow", "c128", [1 + 1j, 2j], y=4).tolist() == [-4, 16]
+
+
+@pytest.mark.parametrize("name", sorted(scalars.LONG & scalars.COMPLEX.keys()))
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_what_is_written_often_is_called_and_gives_the_same_bits(name: str, dtype: str, x64: None) -> None:
+    """One program applies a function 20 times, others once each; in vectors and to single numbers of a loop."""
+    function = getattr(anima.lax, name)
+    rng = np.random.default_rng(3)
+    z = jnp.asarray(rng.normal(size=37) + 1j * rng.normal(size=37), dtype)
+    scale = jnp.asarray(np.linspace(0.1, 1.4, 20), dtype)
+
+    def once(z: Any, c: Any) -> Any:
+        return function(z * c, z + c) if name in ("pow", "atan2") else function(z * c)
+
+    many = anima.jit(lambda z, scale: jnp.stack([once(z, scale[k]) for k in range(20)]))
+    kind = "c64" if dtype == "complex64" else "c128"
+    assert f"anima.support.{name}.{kind}." in many.lower(z, scale).asm
+    single = anima.jit(once)
+    np.testing.assert_array_equal(many(z, scale), np.stack([single(z, scale[k]) for k in range(20)]))

@@ -110,6 +110,17 @@ def test_functions_called_apart_come_along() -> None:
     same(deserialize_and_load(blob, *trees)(jnp.linspace(0.1, 3.0, 37)), program(jnp.linspace(0.1, 3.0, 37)))
 
 
+def test_functions_that_are_applied_often_come_along() -> None:
+    def fun(x: Any, z: Any) -> Any:
+        return [jnp.sin(k * x) for k in range(30)], [jnp.exp(k * z) for k in range(9)]
+
+    args = jnp.linspace(0.1, 3.0, 37), jnp.linspace(0.1, 3.0, 21) * (1 + 2j)
+    program = compiled(fun, *args)
+    blob, *trees = serialize(program)
+    assert b"anima.support.sin" in blob and b"anima.support.exp.c64" in blob
+    same(deserialize_and_load(blob, *trees)(*args), program(*args))
+
+
 def test_wrong_arguments() -> None:
     loaded = deserialize_and_load(*serialize(compiled(lambda x: x * 2, jnp.ones(3))))
     with pytest.raises(TypeError, match=r"argument 0 was compiled with float32\[3\] and called with float32\[4\]"):

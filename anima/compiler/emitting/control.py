@@ -62,9 +62,10 @@ from anima.compiler.ir.loops import (
 from anima.compiler.ir.ranges import brought_inside
 from anima.compiler.ir.routines import buffers_written
 from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS
-from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
+from anima.compiler.scalars.table import COMPLEX_PARTS, LONG, SUPPORT, call_support, convert, emit as emit_scalar
 
-_ONCE, _OFTEN = 4, 16  # times that a long function is written in line in code that runs once, and in loops
+_OFTEN = 16  # times that a long function of real numbers is written in line in loops;
+_FEW = 4     # others: of complex numbers, or in code that runs once
 _INDEX_ARITHMETIC = frozenset(("div", "rem", "max", "min"))
 
 
@@ -170,10 +171,10 @@ class Control(Scratch):
             return values[0][name == "imag"]  # type: ignore[index]
         if name == "select_n":
             source = op.args[1].dtype
-        if name in LONG and source in SUPPORT:
+        if name in LONG and (source in SUPPORT or source in COMPLEX_PARTS):
             key = name, source, self.width
             self.written[key] = self.written.get(key, 0) + 1
-            if self.written[key] > (_OFTEN if self.repeated else _ONCE):
+            if self.written[key] > (_OFTEN if self.repeated and source in SUPPORT else _FEW):
                 return call_support(self.b, name, values, source)  # type: ignore[arg-type]
         return emit_scalar(self.b, name, values, source, **dict(op.params))
 

@@ -169,7 +169,7 @@ def keep_support(objects: dict[str, bytes], target: Target) -> None:
 
 _SWITCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "passes")
 ADDRESS = "inttoptr (i64"  # of something in this process: in others, such code is of no use
-_SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.f\d\d\.v\d+")
+_SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.[cf]\d+\.v\d+")
 _support_modules: dict[tuple[str, Target], Module] = {}
 _lock = threading.RLock()
 _numbers = itertools.count()

@@ -16,6 +16,7 @@ which `native` resolves with `support_text` and compiles once in a process.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
@@ -58,7 +59,8 @@ from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS, b
 from anima.compiler.scalars.special import digamma, erf, erf_inv, erfc, lgamma
 from anima.compiler.scalars.trigonometric import acos, asin, atan, atan2, cos, large_loop, sin, tan
 
-__all__ = ["COMPLEX", "LONG", "SCALARS", "SUPPORT", "call_support", "convert", "emit", "llvm_type", "support_text"]
+__all__ = ["COMPLEX", "COMPLEX_PARTS", "LONG", "SCALARS", "SUPPORT", "call_support", "convert", "emit", "llvm_type",
+           "support_text"]
 
 
 def _round(x: Num, rounding_method: int = 0) -> Num:
@@ -82,6 +84,7 @@ SUPPORT: dict[str, frozenset[str]] = {
                       "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "sinh", "tan")),
 }
 # Those that are long enough for a call to cost less than to write them once more, in code that runs once.
+COMPLEX_PARTS = {"c64": "f32", "c128": "f64"}
 LONG = frozenset(SCALARS) - frozenset(FLOAT) - {"round", "rsqrt"}
 _TABLES = {"f32": SCALARS, "f64": SCALARS, "bool": BOOLEAN, "c64": COMPLEX, "c128": COMPLEX,
            **dict.fromkeys(("i8", "i16", "i32", "i64"), SIGNED),
@@ -156,17 +159,29 @@ def _select_n(b: Builder, args: list[Any]) -> Any:
     return result
 
 
-def call_support(b: Builder, name: str, args: list[Value], dtype: str) -> Value:
-    """Call a function that `native` compiles apart from the module that uses it."""
-    type = args[0].type
+def call_support(b: Builder, name: str, args: Sequence[Operand], dtype: str) -> Operand:
+    """Call a function that `native` compiles apart from the module that uses it. Those of complex numbers find the
+    parts of their operands in memory, and leave there those of the result."""
+    if dtype in COMPLEX_PARTS:
+        parts = [part for x in args for part in x]  # type: ignore[union-attr]
+        type = parts[0].type
+        memory = b.alloca(type, len(parts))
+        places = [b.gep(type.text, memory, k) for k in range(len(parts))]
+        for part, place in zip(parts, places, strict=True):
+            b.store(part, place)
+        symbol = f"anima.support.{name}.{dtype}.v{type.width}"
+        b.module.declare(symbol, [memory.type])
+        b.call(symbol, [memory])
+        return b.load(type, places[0]), b.load(type, places[1])
+    type = args[0].type  # type: ignore[union-attr]
     symbol = f"anima.support.{name}.{dtype}.v{type.width}"
-    b.module.declare(symbol, [a.type for a in args], type)
-    result = b.call(symbol, args, type)
+    b.module.declare(symbol, [a.type for a in args], type)  # type: ignore[union-attr]
+    result = b.call(symbol, args, type)  # type: ignore[arg-type]
     assert result is not None
     return result
 
 
-_SYMBOL = re.compile(r"anima\.support\.(\w+)\.(f32|f64)\.v(\d+)")
+_SYMBOL = re.compile(r"anima\.support\.(\w+)\.(f32|f64|c64|c128)\.v(\d+)")
 _ARITY = {"pow": 2, "rem": 2, "long_rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
 
 
@@ -186,6 +201,15 @@ def write_support(module: ModuleBuilder, symbol: str, linkage: str = "") -> None
     if name.endswith("_large"):
         b = module.function(symbol, [Type("ptr"), Type("i64")], None, linkage)
         large_loop(b, name.removesuffix("_large"), KINDS[dtype])
+        return
+    if dtype in COMPLEX_PARTS:
+        type = llvm_type(COMPLEX_PARTS[dtype], width)
+        b = module.function(symbol, [Type("ptr")], None, linkage)
+        places = [b.gep(type.text, b.params[0], k) for k in range(2 * _ARITY.get(name, 1))]
+        re_im = [Num(b, b.load(type, place)) for place in places]
+        for part, place in zip(COMPLEX[name](*zip(re_im[::2], re_im[1::2], strict=True)), places, strict=False):
+            b.store(part.v, place)
+        b.ret()
         return
     type = llvm_type(dtype, width)
     b = module.function(symbol, [type] * _ARITY.get(name, 1), type, linkage)
