@@ -503,7 +503,7 @@ def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
     x = as_array(a, "roll")
     if axis is None:
         return sh.reshape(roll(sh.reshape(x, (x.size,)), shift, 0), x.shape)
-    axes = one_or_more(axis)
+    axes = [canonicalize_axis(where, x.ndim) for where in one_or_more(axis)]
     shifts = list(shift) if isinstance(shift, (tuple, list)) or np.ndim(_untraced(shift)) else [shift]
     if len(shifts) == 1:
         shifts *= len(axes)
@@ -512,7 +512,7 @@ def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
     if len(shifts) != len(axes):
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences of one length")
     for one, where in zip(shifts, axes, strict=True):
-        x = _roll(x, one, canonicalize_axis(where, x.ndim))
+        x = _roll(x, one, where)
     return x
 
 

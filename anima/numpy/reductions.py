@@ -376,7 +376,7 @@ def _run(name: str, running: Callable[..., Any], x: Array, axis: int | None, dty
     if dtype is None and wanted == np.bool_:
         wanted = dtypes.default_int()
     if axis is None or not x.ndim:
-        x, axis = sh.reshape(x, (x.size,)), 0
+        x, axis = sh.reshape(x, (x.size,)), 0 if axis is None else axis
     if nan_identity is not None and is_inexact(x.dtype):
         x = select_where(isnan(x), sh.full_like(x, nan_identity), x)
     axis = canonicalize_axis(axis, x.ndim)

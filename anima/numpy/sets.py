@@ -110,6 +110,8 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     """
     del sorted
     x = as_array(operand("unique", ar))
+    if axis is not None:
+        axis = canonicalize_axis(axis, x.ndim)
     if size is None:
         _needs_values(x, "unique")
         if _is_known(x) and x.size and (axis is None or x.ndim == 1):
@@ -118,7 +120,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         moved, inverse_shape = ravel(x), x.shape
         axis_out = 0
     else:
-        axis_out = canonicalize_axis(axis, x.ndim)
+        axis_out = axis
         moved = moveaxis(x, axis_out, 0)
         inverse_shape = (x.shape[axis_out],)
     count = moved.shape[0]
