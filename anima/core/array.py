@@ -193,8 +193,6 @@ class Array:
     def __iter__(self) -> Iterator[Any]:
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
-        if type(self) is ConcreteArray and current.trace.is_ground:  # rows one by one are quick
-            return iter([self[i] for i in range(self.aval.shape[0])])
         return iter(_table["unstack"](self))
 
     @errors.api_boundary

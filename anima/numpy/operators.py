@@ -6,7 +6,7 @@ operator may answer; lists and tuples are refused, as functions refuse them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from anima import errors
 from anima.api.devices import device_put
 from anima.core import dtypes
-from anima.core.array import Array, install_operators
+from anima.core.array import Array, ConcreteArray, install_operators
+from anima.core.state import current
 from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
@@ -119,6 +120,13 @@ def _round(x: Array, ndigits: int | None = None) -> Array:
     return ew.convert_element_type(rounded, dtypes.default_int())
 
 
+def _rows(x: Array) -> Sequence[Array]:
+    """All there is to iterate over."""
+    if type(x) is ConcreteArray and current.trace.is_ground:  # where one by one is quick
+        return [x[i] for i in range(x.shape[0])]
+    return sh.unstack(x)
+
+
 def _flatten(x: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
     if out_sharding is not None:
         return as_asked("flatten", None, out_sharding, _flatten, x, order)
@@ -212,7 +220,7 @@ def install(namespace: Callable[[], Any]) -> None:
         "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
         "ref_addupdate": refs.addupdate,
         "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
-        "unstack": sh.unstack, "pprint": _pprint})
+        "unstack": _rows, "pprint": _pprint})
     install_operators(table)
 
 

@@ -22,7 +22,7 @@ Numbers = tuple[Shape, Shape, Shape, Shape, Shape]  # as of GatherDimensionNumbe
 
 
 @record(eq=False)
-class Windows:
+class WindowPlaces:
     """Windows of one size in an operand of one shape; its axes are those it has in the order in which they lie."""
 
     row: int                                # elements
@@ -68,7 +68,7 @@ def _kept_distances(spans: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 
 @lru_cache(4096)
-def _windows(shape: Shape, order: Shape, batch: Shape, sizes: Shape, numbers: Numbers) -> Windows:
+def _windows(shape: Shape, order: Shape, batch: Shape, sizes: Shape, numbers: Numbers) -> WindowPlaces:
     offset_dims, collapsed, index_map, batching, indices_batching = numbers
     single = {*collapsed, *batching}
     count = len(order)
@@ -80,7 +80,7 @@ def _windows(shape: Shape, order: Shape, batch: Shape, sizes: Shape, numbers: Nu
     kept = [d for d in order if d not in single]
     places = dict(zip(sorted(kept), offset_dims, strict=True))
     axes = [i for i in range(len(batch) + len(kept)) if i not in offset_dims] + [places[d] for d in kept]
-    return Windows(
+    return WindowPlaces(
         row, np.array([strides[d] for d in index_map], np.int64),
         np.array([shape[d] - sizes[d] for d in index_map], np.int64),
         tuple((b, strides[d]) for d, b in zip(batching, indices_batching, strict=True)),
