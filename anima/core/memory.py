@@ -36,7 +36,19 @@ _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 _turns = itertools.count()
 _FREE = 2                # references to a block that only one list and `getrefcount` itself hold
 
+_KEPT = 1 << 24          # bytes, half of those that the C library is to keep when they are free
+
 _blocks: dict[int, list[np.ndarray]] = {}
+
+
+def _keep_what_is_free() -> None:
+    """Smaller results are in memory of the C library's. GNU's returns the end of that to the system as soon as 128 KiB
+    there are free: a loop whose step makes many arrays of 10 to 100 KiB would have their pages cleared at each step.
+    Once a large block was freed, it keeps twice as much as that."""
+    np.empty(_KEPT, np.uint8)
+
+
+_keep_what_is_free()
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
