@@ -19,6 +19,9 @@ if HAVE_JAX:
     import jax.numpy as xnp
 
 
+STATES = ((5, 1_000), (40, 16_384), (100, 16_384), (10, 65_536), (5, 1_000_000))  # arrays that a step makes anew
+
+
 def calls(m: Any, np_like: Any) -> dict[str, Callable[[], Any]]:
     """One call of each kind; `m` is the module of transformations."""
     x, host = np_like.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32)
@@ -30,10 +33,14 @@ def calls(m: Any, np_like: Any) -> dict[str, Callable[[], Any]]:
     tree = {f"layer{k}": {"w": x, "b": (x, x)} for k in range(10)}
     added = m.jit(lambda p, g: {k: {"w": v["w"] - g, "b": v["b"]} for k, v in p.items()})
     halved, given_up = m.jit(lambda x: x * 0.5), m.jit(lambda x: x * 0.5, donate_argnums=0)
-    state = {"fed": x, "donated": np_like.arange(4, dtype=np.float32)}
+    state: dict[str, Any] = {"fed": x, "donated": np_like.arange(4, dtype=np.float32)}
+    descend = m.jit(lambda parameters, g: [p - 0.001 * g * p for p in parameters])
+    for count, size in STATES:
+        state[f"{count} of {size}"] = [np_like.full(size + k, 1.0, dtype=np.float32) for k in range(count)]
 
-    def feed(name: str, fun: Callable[[Any], Any]) -> None:
+    def feed(name: str, fun: Callable[[Any], Any]) -> Any:
         state[name] = fun(state[name])
+        return state[name]
 
     return {
         "an array": lambda: affine(x), "a NumPy array": lambda: affine(host), "a Python number": lambda: affine(3.0),
@@ -41,7 +48,9 @@ def calls(m: Any, np_like: Any) -> dict[str, Callable[[], Any]]:
         "by keyword": lambda: scaled(x, n=0.5), "a static argument": lambda: power(x, 3),
         "three results": lambda: several(x), "value and gradient": lambda: gradient(x),
         "30 leaves": lambda: added(tree, 0.1), "x = f(x)": lambda: feed("fed", halved),
-        "x = f(x), donated": lambda: feed("donated", given_up)}
+        "x = f(x), donated": lambda: feed("donated", given_up),
+        **{f"a step of {count} parameters of {size:,}":
+           lambda name=f"{count} of {size}": feed(name, lambda x: descend(x, 0.1)) for count, size in STATES}}
 
 
 def cases() -> list[Case]:
