@@ -25,10 +25,10 @@ from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes, check_countable
 from anima.core.state import current
-from anima.core.trace import EVAL, Tracer, is_tracing, wrap
+from anima.core.trace import Tracer, is_tracing, wrap
 from anima.numpy import windows
 from anima.numpy.elementwise import broadcast_array
-from anima.numpy.promote import as_array, is_integer
+from anima.numpy.promote import as_array, is_for_numpy, is_integer
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather, narrow_index
 from anima.util import record, replace
@@ -185,10 +185,9 @@ def _entry(entry: Any, position: int) -> Any:
     return entry
 
 
-def _masked(x: ConcreteArray, mask: Any) -> Array | None:
-    """The elements where a mask holds, by NumPy, where nobody wants to see or take part in what is done."""
-    if not mask.ndim or mask.shape != x.shape[:mask.ndim] or not isinstance(x.dtype, np.dtype) or not (
-            current.trace is EVAL and EVAL.learns(config.call_key())):
+def _masked(x: Array, mask: Any) -> Array | None:
+    """The elements where a mask holds, if NumPy may pick them."""
+    if not mask.ndim or mask.shape != x.shape[:mask.ndim] or not is_for_numpy(x):
         return None
     picked = x.elements()[mask.elements() if type(mask) is ConcreteArray else mask]
     return wrap(picked, x.aval.update(shape=picked.shape))
@@ -297,7 +296,7 @@ def getitem(x: Array, index: Any) -> Array:
         return _row(x, index)
     if windows.holds_window(index):
         return windows.read(x, index, getitem)
-    if type(x) is ConcreteArray and type(index) in (ConcreteArray, np.ndarray) and index.dtype == np.bool_:
+    if type(index) in (ConcreteArray, np.ndarray) and index.dtype == np.bool_:
         picked = _masked(x, index)
         if picked is not None:
             return picked

@@ -14,16 +14,17 @@ import functools
 import operator
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from anima import errors
-from anima.config import numpy_rank_promotion
+from anima.config import config, numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
-from anima.core.trace import Tracer, aval_of, is_array_like, wrap
+from anima.core.state import current
+from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, reference, shape as sh
 from anima.ops.index import index_operand
 
@@ -112,6 +113,13 @@ def static_value(x: Any, context: str) -> np.ndarray:
             raise errors.ConcretizationTypeError(x, context)
         x = known
     return np.asarray(x)
+
+
+def is_for_numpy(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether NumPy may do what comes next with an array: its elements are known, and no keys, and nobody
+    wants to see, or take part in, what is done."""
+    return (type(x) is ConcreteArray and isinstance(x.dtype, np.dtype) and current.trace is EVAL
+            and EVAL.learns(config.call_key()))
 
 
 def static_int(x: Any, context: str) -> int:

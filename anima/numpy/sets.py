@@ -17,14 +17,14 @@ from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, canonicalize_axis
-from anima.core.state import current
-from anima.core.trace import EVAL, wrap
+from anima.core.trace import wrap
 from anima.numpy.creation import of_sequences
 from anima.numpy.elementwise import isnan, select_where
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
     convert_operand,
+    is_for_numpy,
     is_inexact,
     operand,
     promote_dtypes,
@@ -65,9 +65,8 @@ def _needs_values(x: Array, name: str, position: str = "first") -> None:
 
 
 def _is_known(x: Array) -> TypeGuard[ConcreteArray]:
-    """Whether NumPy can do with an array what comes next."""
-    return (type(x) is ConcreteArray and current.trace is EVAL and isinstance(x.dtype, np.dtype)
-            and x.dtype.kind in "biuf")
+    """Whether NumPy can tell what is equal, and in which order."""
+    return is_for_numpy(x) and x.dtype.kind in "biuf"
 
 
 def _numbers(x: np.ndarray, shape: tuple[int, ...] | None = None) -> Array:

@@ -15,9 +15,7 @@ import numpy as np
 
 from anima.api.eager import repeated
 from anima.core import dtypes
-from anima.core.array import Array, ConcreteArray
-from anima.core.state import current
-from anima.core.trace import EVAL
+from anima.core.array import Array
 from anima.numpy.creation import array, asarray
 from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, true_divide
 from anima.numpy.linear import matmul
@@ -29,6 +27,7 @@ from anima.numpy.promote import (
     inexact_array,
     is_complex,
     is_floating,
+    is_for_numpy,
     is_integer,
     no_out,
     normalize_axes,
@@ -313,7 +312,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
                                      "this error, pass a static `length` argument.")
         length = int(known.max()) + 1 if known.size else 0
         length = builtins.max(length, minlength, 0)
-        if weights is None and type(values) is ConcreteArray and current.trace is EVAL:
+        if weights is None and is_for_numpy(values):
             counts = np.bincount(np.maximum(known, 0).astype(np.int64), minlength=length)
             return asarray(counts.astype(dtypes.default_int()))
     if weights is not None:
