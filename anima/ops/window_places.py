@@ -17,7 +17,6 @@ from anima.core.avals import Shape
 from anima.ops.reference import Extreme
 from anima.util import record
 
-_KEPT = 1 << 12  # rows of a window up to which their distances are remembered
 Numbers = tuple[Shape, Shape, Shape, Shape, Shape]  # as of GatherDimensionNumbers
 
 
@@ -56,11 +55,6 @@ class WindowPlaces:
 
 
 def _distances(spans: tuple[tuple[int, int], ...]) -> np.ndarray:
-    return (_kept_distances if math.prod([size for size, _ in spans]) <= _KEPT else _kept_distances.__wrapped__)(spans)
-
-
-@lru_cache(1024)
-def _kept_distances(spans: tuple[tuple[int, int], ...]) -> np.ndarray:
     found = np.zeros(1, np.int64)
     for size, stride in spans:
         found = (found[:, None] + np.arange(size) * stride).reshape(-1)

@@ -116,16 +116,16 @@ class Executable:
                 threads.pool_address()  # `run` starts no threads, and leaves such calls to copies
             given = list(arguments)
             result = NotImplemented
-            if _take_over(given, donors, name):
-                try:
-                    result = run(*given)
-                except BaseException:
-                    result = None  # what was written over is worth nothing
-                    raise
-                finally:
-                    if result is NotImplemented:
-                        for k in donors:
-                            arguments[k]._value = given[k]._value
+            if not _take_over(given, donors, name):
+                return result
+            try:
+                _make_exclusive(given, donors)
+                result = None  # from here on, what was written over is worth nothing after an exception
+                result = run(*given)
+            finally:
+                if result is NotImplemented:
+                    for k in donors:
+                        arguments[k]._value = given[k]._value
             return result
 
         return writing
@@ -255,8 +255,8 @@ _taking_over = fork_safe(threading.Lock())
 
 
 def _take_over(given: list[Any], donors: Sequence[int], name: str) -> bool:
-    """Puts arrays that nobody else can see in the places of the donors among `given`, which are deleted before it is
-    asked who does. False if there are others than our arrays, or one is gone, to another thread for instance."""
+    """Puts arrays that nobody else has in the places of the donors among `given`, which are deleted. False if there are
+    others than our arrays, or one is gone, to another thread for instance."""
     with _taking_over:
         found = [given[k] for k in donors]
         for x in found:
@@ -268,11 +268,15 @@ def _take_over(given: list[Any], donors: Sequence[int], name: str) -> bool:
             given[k] = own
         for x in found:
             x._value = name
+    return True
+
+
+def _make_exclusive(given: list[Any], donors: Sequence[int]) -> None:
+    """Copies the elements of donors that others see, through views of them or a call that is still running."""
     for k in donors:
         own = given[k]
         if not memory.is_exclusive(own):
             given[k] = ConcreteArray(own.elements().copy(), own.aval)
-    return True
 
 
 def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend) -> list[Output]:
