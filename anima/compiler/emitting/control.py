@@ -36,6 +36,7 @@ from anima.compiler.ir.affine import Numbers, known
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.loops import (
     INDEX,
+    PARTS,
     Accumulate,
     Affine,
     Again,
@@ -62,7 +63,7 @@ from anima.compiler.ir.loops import (
 from anima.compiler.ir.ranges import brought_inside
 from anima.compiler.ir.routines import buffers_written
 from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS
-from anima.compiler.scalars.table import COMPLEX_PARTS, LONG, SUPPORT, call_support, convert, emit as emit_scalar
+from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
 
 _OFTEN = 16  # times that a long function of real numbers is written in line in loops;
 _FEW = 4     # others: of complex numbers, or in code that runs once
@@ -171,7 +172,7 @@ class Control(Scratch):
             return values[0][name == "imag"]  # type: ignore[index]
         if name == "select_n":
             source = op.args[1].dtype
-        if name in LONG and (source in SUPPORT or source in COMPLEX_PARTS):
+        if name in LONG and (source in SUPPORT or source in PARTS):
             key = name, source, self.width
             self.written[key] = self.written.get(key, 0) + 1
             if self.written[key] > (_OFTEN if self.repeated and source in SUPPORT else _FEW):

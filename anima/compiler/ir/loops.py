@@ -32,6 +32,7 @@ from anima.core.source import Source
 from anima.util import record
 
 INDEX = "index"
+PARTS = {"c64": "f32", "c128": "f64"}  # the types of complex numbers, and of their parts
 ENTRY = "entry"  # the function of machine code that a call of a program calls
 Size = int  # what a coefficient is, see `Affine`
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, affine
+from anima.compiler.ir.loops import INDEX, PARTS, Const, Expr, Load, Op, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.butterfly import Butterfly, Complex, cost_of, factors, longer, roots, smooth
 from anima.compiler.lowering.callback import call_in_place
@@ -35,7 +35,6 @@ _GATHER = 24     # instructions that one that gathers numbers is worth
 _GATHERED = 256  # elements of rows whose transforms may run in lanes: longer ones would displace each other in caches
 _LONG = 4096     # elements from which as many columns run in lanes as a line of the cache has, not twice as many
 _FAR = 1 << 22   # bytes of an array that is not in caches near a core
-_PARTS = {"c64": "f32", "c128": "f64"}
 Read = Callable[[Index, Index], Complex]  # the element of a line and a lane
 Write = Callable[[Index, Index, Complex], None]
 
@@ -116,7 +115,7 @@ class Lines:
     def __init__(self, builder: ProgramBuilder, eqn: Eqn, whole: str, sizes: tuple[int, int, int], inverse: bool,
                  scale: float, source: str, target: str) -> None:
         self.builder, self.eqn = builder, eqn
-        self.whole, self.dtype = whole, _PARTS[whole]  # types of complex numbers, and of their parts
+        self.whole, self.dtype = whole, PARTS[whole]  # types of complex numbers, and of their parts
         self.n, self.outer, self.inner = sizes
         self.inverse, self.scale = inverse, scale
         self.source, self.target = source, target

@@ -17,13 +17,12 @@ from functools import partial, reduce
 from typing import Any
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
+from anima.compiler.ir.loops import PARTS, Const, Expr, Load, Local, Op, Store
 from anima.compiler.lowering.array import Scope
 from anima.util import record
 
 WRITTEN_OUT = 4  # rows and columns of what is written out
 _SAME_PLACES = 16  # vectors of a row: rows of a multiple of it share places of the cache
-REAL = {"c64": "f32", "c128": "f64"}
 BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}  # of exponents
 Thunk = Callable[[], Expr]
 
@@ -65,7 +64,7 @@ class Room:
     def __init__(self, work: MatrixWriter, dtype: str, rows: int, columns: int = 1) -> None:
         self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
         # In lanes, a column of such rows would fall on few places of the cache: one element more keeps it apart.
-        vectors = 2 * columns if dtype in REAL else columns
+        vectors = 2 * columns if dtype in PARTS else columns
         self.stride = columns + 1 if work.lanes and vectors % _SAME_PLACES == 0 else columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
@@ -215,14 +214,14 @@ class MatrixWriter:
 
     def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
         self.scope, self.dtype = scope, dtype
-        self.real = REAL.get(dtype, dtype)
+        self.real = PARTS.get(dtype, dtype)
         self.limits = LIMITS["f32" if self.real == "f32" else "f64"]
         self.written_out, self.lanes = written_out, lanes
         self.zero = scope.ix.zero
 
     def const(self, value: float, dtype: str | None = None) -> Const:
         dtype = dtype or self.dtype
-        return Const(complex(value, value if math.isnan(value) else 0.0) if dtype in REAL else value, dtype)
+        return Const(complex(value, value if math.isnan(value) else 0.0) if dtype in PARTS else value, dtype)
 
     def op(self, name: str, *args: Expr, to: str | None = None) -> Expr:
         return self.scope.op(name, args, to or self.dtype)
@@ -233,22 +232,22 @@ class MatrixWriter:
         return self.op("select_n", condition, no, yes, to=yes.dtype)
 
     def conj(self, x: Expr) -> Expr:
-        return self.op("conj", x) if self.dtype in REAL else x
+        return self.op("conj", x) if self.dtype in PARTS else x
 
     def part(self, name: str, x: Expr) -> Expr:
         """The real or imaginary part."""
-        return self.op(name, x, to=self.real) if self.dtype in REAL else x if name == "real" else self.const(0.0)
+        return self.op(name, x, to=self.real) if self.dtype in PARTS else x if name == "real" else self.const(0.0)
 
     def size(self, x: Expr) -> Expr:
         """|x|, or for complex numbers |re x| + |im x|."""
-        if self.dtype not in REAL:
+        if self.dtype not in PARTS:
             return self.op("abs", x)
         real, imaginary = (self.op("abs", self.part(name, x), to=self.real) for name in ("real", "imag"))
         return self.op("add", real, imaginary, to=self.real)
 
     def square(self, x: Expr) -> Expr:
         """|x|^2."""
-        parts = [self.part(name, x) for name in (("real", "imag") if self.dtype in REAL else ("real",))]
+        parts = [self.part(name, x) for name in (("real", "imag") if self.dtype in PARTS else ("real",))]
         return reduce(lambda a, b: self.op("add", a, b, to=self.real),
                       [self.op("mul", part, part, to=self.real) for part in parts])
 
@@ -261,7 +260,7 @@ class MatrixWriter:
 
     def whole(self, x: Expr) -> Expr:
         """A real number as one of the matrix's type."""
-        return self.op("complex", x, self.const(0.0, self.real)) if self.dtype in REAL else x
+        return self.op("complex", x, self.const(0.0, self.real)) if self.dtype in PARTS else x
 
     def index(self, name: str, i: Index, j: Index) -> Expr:
         """A comparison of indices."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr
+from anima.compiler.ir.loops import PARTS, Const, Expr
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
@@ -22,7 +22,6 @@ from anima.core.jaxpr import Eqn
 
 _WIDER = {"f32": "f64", "c64": "c128", **dict.fromkeys(HALVES, "f64")}
 _HALVES = dict.fromkeys(HALVES, "f32")
-_PARTS = {"c64": "f32", "c128": "f64"}
 
 
 def _log_add(scope: Scope, a: Expr, b: Expr) -> Expr:
@@ -32,8 +31,8 @@ def _log_add(scope: Scope, a: Expr, b: Expr) -> Expr:
     def op(name: str, *args: Expr, to: str = dtype) -> Expr:
         return scope.op(name, args, to)
 
-    if dtype in _PARTS:
-        return _complex_log_sum(op, _PARTS[dtype], a, b)
+    if dtype in PARTS:
+        return _complex_log_sum(op, PARTS[dtype], a, b)
     same = op("eq", a, b, to="bool")
     distance = op("select_n", same, op("neg", op("abs", op("sub", a, b))), Const(0.0, dtype))
     return op("add", op("max", a, b), op("log1p", op("exp", distance)))
@@ -74,8 +73,8 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
         along = ix.offset(ix.scale(k, -1), n - 1) if reverse else k
         flat = ix.add(ix.scale(ix.add(ix.scale(i, n), along), inner), j)
         x = scope.cast(scope.at(operand, ix.unflatten(flat, shape)), total_type)
-        if name == "cumlogsumexp" and total_type in _PARTS:  # the first result is a logarithm, too: the principal one
-            x = _complex_log_sum(lambda name, *args, to=total_type: scope.op(name, args, to), _PARTS[total_type], x)
+        if name == "cumlogsumexp" and total_type in PARTS:  # the first result is a logarithm, too: the principal one
+            x = _complex_log_sum(lambda name, *args, to=total_type: scope.op(name, args, to), PARTS[total_type], x)
         return x, flat
 
     def store(flat: Index, total: Expr) -> None:
@@ -87,7 +86,7 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
         return scope.op(combine(operation, total_type), (total, x), total_type)
 
     with scope.loop(outer, "each") as i, scope.loop(inner, "each") as j:
-        first = total_type in _PARTS or n == 1  # of complex numbers, 1 * x is not x if that is infinite
+        first = total_type in PARTS or n == 1  # of complex numbers, 1 * x is not x if that is infinite
         if first:
             x, flat = element(i, ix.zero, j)
             store(flat, x)

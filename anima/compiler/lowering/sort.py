@@ -17,7 +17,7 @@ from functools import partial
 
 from anima.compiler.ir.costs import UNKNOWN_TRIPS
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, Store, affine
+from anima.compiler.ir.loops import INDEX, PARTS, Const, Expr, Load, NamedValue, Op, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter
@@ -395,8 +395,8 @@ def _parts(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr])
     """Pairs of real numbers to compare, the foremost first."""
     out: list[tuple[Expr, Expr]] = []
     for x, y in zip(xs, ys, strict=True):
-        if x.dtype in ("c64", "c128"):
-            real = "f32" if x.dtype == "c64" else "f64"
+        if x.dtype in PARTS:
+            real = PARTS[x.dtype]
             out += [(here(Op(part, (x,), real)), here(Op(part, (y,), real))) for part in ("real", "imag")]
         else:
             out.append((x, y))

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr
+from anima.compiler.ir.loops import PARTS, Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import REAL, MatrixWriter, Number, Room, Submatrix, Term
+from anima.compiler.lowering.lanes import MatrixWriter, Number, Room, Submatrix, Term
 from anima.compiler.lowering.matrices import Element, matrices, product_of_reflections, reader, reflection
 from anima.core.jaxpr import Eqn
 
@@ -47,7 +47,7 @@ def _eigh(builder: ProgramBuilder, eqn: Eqn) -> None:
             value = failed.where(nan, problem.d[i] * unit)
             scope.store(to_values, ix.add(ix.scale(b, n), place), value.expr)
             for x in work.row(work.zero, ix.const(n), n):
-                parts = [failed.where(nan, problem.vector(i, x, part)).expr for part in range(1 + (dtype in REAL))]
+                parts = [failed.where(nan, problem.vector(i, x, part)).expr for part in range(1 + (dtype in PARTS))]
                 element = parts[0] if len(parts) == 1 else work.op("complex", *parts)
                 row = x if problem.lower else ix.offset(ix.scale(x, -1), n - 1)
                 scope.store(to_vectors, ix.add(ix.scale(b, n * n), ix.add(ix.scale(row, n), place)), element)
@@ -65,7 +65,7 @@ def _scaled(work: MatrixWriter, n: int, read: Element, lower: bool) -> tuple[Roo
     largest = Number(work, Const(0.0, work.real))
     for i in work.steps(0, n):
         for j in work.steps(0, ix.offset(i, 1)):
-            for name in ("real", "imag") if work.dtype in REAL else ("real",):
+            for name in ("real", "imag") if work.dtype in PARTS else ("real",):
                 size = work.op("abs", work.part(name, element(i, j)), to=work.real)
                 largest.set(work.op("max", largest.value, size, to=work.real))
     bad = ~(Term(work, largest.value) < math.inf)
@@ -84,7 +84,7 @@ def _scaled(work: MatrixWriter, n: int, read: Element, lower: bool) -> tuple[Roo
 
 def _tridiagonal(work: MatrixWriter, a: Room, n: int) -> tuple[Room, Room, Room]:
     """The diagonal, what is below it, both real, and the product of the reflections that lead there."""
-    steps = n - 1 if work.dtype in REAL else max(n - 2, 0)  # of complex ones the last makes a number real
+    steps = n - 1 if work.dtype in PARTS else max(n - 2, 0)  # of complex ones the last makes a number real
     column, weights = work.room(n), work.room(n)
     rest, below = Submatrix(a, 1, 0), work.room(n)
     packed = rest if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
@@ -161,7 +161,7 @@ class _Iteration:
         self.eps, self.tiny = work.limits.eps / 2, work.limits.tiny
         ix, real = work.scope.ix, work.real
         self.d, self.e = work.room(n, dtype=real), work.room(n, dtype=real)
-        parts = ("real", "imag") if work.dtype in REAL else ("real",)
+        parts = ("real", "imag") if work.dtype in PARTS else ("real",)
         self.z = work.room(n, len(parts) * n, real)
         self.c, self.s = work.room(n, dtype=real), work.room(n, dtype=real)
         first, last = (abs(Term(work, d.get(ix.const(k)))) for k in (0, n - 1))

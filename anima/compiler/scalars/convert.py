@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from anima.compiler.ir.assembly import Builder, Type, Value
+from anima.compiler.ir.loops import PARTS
 from anima.compiler.scalars.base import Num, select
 from anima.compiler.scalars.small import (
     HALVES,
@@ -25,7 +26,6 @@ from anima.compiler.scalars.small import (
 _SCALARS = {"bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
             "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
             **dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), "i8")}
-_COMPLEX = {"c64": "f32", "c128": "f64"}
 _SIGNED = frozenset(("i8", "i16", "i32", "i64"))
 _FLOATS = frozenset(("f32", "f64", *HALVES))
 
@@ -41,14 +41,14 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
     """The value `x` of one dtype as another; complex values are pairs, and lose their imaginary part."""
     if from_dtype == to_dtype:
         return x
-    if to_dtype in _COMPLEX:
-        part = _COMPLEX[to_dtype]
-        if from_dtype in _COMPLEX:
-            return tuple(convert(b, p, _COMPLEX[from_dtype], part) for p in x)
+    if to_dtype in PARTS:
+        part = PARTS[to_dtype]
+        if from_dtype in PARTS:
+            return tuple(convert(b, p, PARTS[from_dtype], part) for p in x)
         real = convert(b, x, from_dtype, part)
         return real, b.const(real.type, 0.0)
-    if from_dtype in _COMPLEX:
-        return convert(b, x[0], _COMPLEX[from_dtype], to_dtype)
+    if from_dtype in PARTS:
+        return convert(b, x[0], PARTS[from_dtype], to_dtype)
     target = llvm_type(to_dtype, x.type.width)
     llvm_type(from_dtype)
     if from_dtype in SMALL_INTEGERS:  # as the byte that it is

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.loops import PARTS
 from anima.compiler.scalars.arithmetic import (
     BOOLEAN,
     FLOAT,
@@ -59,8 +60,7 @@ from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS, b
 from anima.compiler.scalars.special import digamma, erf, erf_inv, erfc, lgamma
 from anima.compiler.scalars.trigonometric import acos, asin, atan, atan2, cos, large_loop, sin, tan
 
-__all__ = ["COMPLEX", "COMPLEX_PARTS", "LONG", "SCALARS", "SUPPORT", "call_support", "convert", "emit", "llvm_type",
-           "support_text"]
+__all__ = ["COMPLEX", "LONG", "SCALARS", "SUPPORT", "call_support", "convert", "emit", "llvm_type", "support_text"]
 
 
 def _round(x: Num, rounding_method: int = 0) -> Num:
@@ -84,7 +84,6 @@ SUPPORT: dict[str, frozenset[str]] = {
                       "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "sinh", "tan")),
 }
 # Those that are long enough for a call to cost less than to write them once more, in code that runs once.
-COMPLEX_PARTS = {"c64": "f32", "c128": "f64"}
 LONG = frozenset(SCALARS) - frozenset(FLOAT) - {"round", "rsqrt"}
 _TABLES = {"f32": SCALARS, "f64": SCALARS, "bool": BOOLEAN, "c64": COMPLEX, "c128": COMPLEX,
            **dict.fromkeys(("i8", "i16", "i32", "i64"), SIGNED),
@@ -130,7 +129,7 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
     function = _TABLES.get(dtype, {}).get(name)
     if function is None:
         raise NotImplementedError(f"compiled code has no function '{name}' of {dtype}")
-    if dtype in ("c64", "c128"):
+    if dtype in PARTS:
         result = function(*[(Num(b, re_), Num(b, im)) for re_, im in args], **params)
         return (result[0].v, result[1].v) if isinstance(result, tuple) else result.v
     if dtype in SUPPORT and name in SUPPORT[dtype]:
@@ -162,7 +161,7 @@ def _select_n(b: Builder, args: list[Any]) -> Any:
 def call_support(b: Builder, name: str, args: Sequence[Operand], dtype: str) -> Operand:
     """Call a function that `native` compiles apart from the module that uses it. Those of complex numbers find the
     parts of their operands in memory, and leave there those of the result."""
-    if dtype in COMPLEX_PARTS:
+    if dtype in PARTS:
         parts = [part for x in args for part in x]  # type: ignore[union-attr]
         type = parts[0].type
         memory = b.alloca(type, len(parts))
@@ -202,8 +201,8 @@ def write_support(module: ModuleBuilder, symbol: str, linkage: str = "") -> None
         b = module.function(symbol, [Type("ptr"), Type("i64")], None, linkage)
         large_loop(b, name.removesuffix("_large"), KINDS[dtype])
         return
-    if dtype in COMPLEX_PARTS:
-        type = llvm_type(COMPLEX_PARTS[dtype], width)
+    if dtype in PARTS:
+        type = llvm_type(PARTS[dtype], width)
         b = module.function(symbol, [Type("ptr")], None, linkage)
         places = [b.gep(type.text, b.params[0], k) for k in range(2 * _ARITY.get(name, 1))]
         re_im = [Num(b, b.load(type, place)) for place in places]
