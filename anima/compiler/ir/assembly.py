@@ -325,17 +325,15 @@ class Builder:
         """Load the lanes where `mask`; `other` in the rest. Masked lanes touch no memory."""
         other = other if isinstance(other, Value) else self.const(type, other)
         full = f"llvm.masked.load.{type.mangled}.p0"
-        self.module.declare(full, [Type("ptr"), mask.type, type], type)
-        align = align or max(type.bits // 8, 1)
-        args = f"ptr align {align} {pointer.name}, {mask}, {other}"
+        self.module.declare(full, [Type("ptr"), Type("i32"), mask.type, type], type)
+        args = f"{pointer}, i32 {align or max(type.bits // 8, 1)}, {mask}, {other}"
         return self.assign(f"call {type.text} @{full}({args})", type)
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
         """Store the lanes where `mask`."""
         full = f"llvm.masked.store.{value.type.mangled}.p0"
-        self.module.declare(full, [value.type, Type("ptr"), mask.type], None)
-        align = align or max(value.type.bits // 8, 1)
-        self.line(f"call void @{full}({value}, ptr align {align} {pointer.name}, {mask})")
+        self.module.declare(full, [value.type, Type("ptr"), Type("i32"), mask.type], None)
+        self.line(f"call void @{full}({value}, {pointer}, i32 {align or max(value.type.bits // 8, 1)}, {mask})")
 
     def prefetch(self, pointer: Value) -> None:
         """Bring near what is at an address that will be read, if there is anything."""
@@ -348,18 +346,16 @@ class Builder:
         other = other if isinstance(other, Value) else self.const(type, other)
         mask = mask or self.const(type.of("i1"), 1)
         full = f"llvm.masked.gather.{type.mangled}.{pointers.type.mangled}"
-        self.module.declare(full, [pointers.type, mask.type, type], type)
-        align = align or max(type.bits // 8, 1)
-        args = f"{pointers.type.text} align {align} {pointers.name}, {mask}, {other}"
+        self.module.declare(full, [pointers.type, Type("i32"), mask.type, type], type)
+        args = f"{pointers}, i32 {align or max(type.bits // 8, 1)}, {mask}, {other}"
         return self.assign(f"call {type.text} @{full}({args})", type)
 
     def scatter(self, value: Value, pointers: Value, mask: Value | None = None, align: int | None = None) -> None:
         """Store each lane to its own address, in lane order, where `mask`."""
         mask = mask or self.const(value.type.of("i1"), 1)
         full = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
-        self.module.declare(full, [value.type, pointers.type, mask.type], None)
-        align = align or max(value.type.bits // 8, 1)
-        self.line(f"call void @{full}({value}, {pointers.type.text} align {align} {pointers.name}, {mask})")
+        self.module.declare(full, [value.type, pointers.type, Type("i32"), mask.type], None)
+        self.line(f"call void @{full}({value}, {pointers}, i32 {align or max(value.type.bits // 8, 1)}, {mask})")
 
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
         """Stack room for `count` values of `type`, in the entry block."""

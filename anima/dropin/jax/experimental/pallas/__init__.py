@@ -1,0 +1,1 @@
+"""`jax.experimental.pallas`: Anima's, and the kernels that JAX has written with it."""
