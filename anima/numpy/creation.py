@@ -89,9 +89,12 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     if type(result) is ConcreteArray and not isinstance(object, Array):
         if moved() and not is_tracing():
             return place(result.elements(), result.aval, *elsewhere(0))
-        if stages_numbers and not result.ndim:
-            return staged(result)
+        return _number_made(result)
     return result
+
+
+def _number_made(result: Array) -> Array:
+    return staged(result) if stages_numbers and not result.ndim and type(result) is ConcreteArray else result
 
 
 def _copied(x: Array) -> Array:
@@ -326,7 +329,7 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
     shape = canonical_shape(shape)
     if dtype is not None:
         fill = _scalar_or_converted(_real(fill, fill_value, dtype), dtype)
-    return broadcast_array(fill, _at_least(shape, fill))
+    return _number_made(broadcast_array(fill, _at_least(shape, fill)))
 
 
 def _number(given: Any, dtype: Any) -> Any:
@@ -368,7 +371,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     if device is not None or out_sharding is not None:
         return as_asked("zeros", device, out_sharding, zeros, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "zeros")
-    return sh.full(canonical_shape(shape), 0, dtype)
+    return _number_made(sh.full(canonical_shape(shape), 0, dtype))
 
 
 @repeated
@@ -377,7 +380,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     if device is not None or out_sharding is not None:
         return as_asked("ones", device, out_sharding, ones, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "ones")
-    return sh.full(canonical_shape(shape), 1, dtype)
+    return _number_made(sh.full(canonical_shape(shape), 1, dtype))
 
 
 @repeated
@@ -386,7 +389,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     if device is not None or out_sharding is not None:
         return as_asked("empty", device, out_sharding, empty, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "empty")
-    return sh.full(canonical_shape(shape), 0, dtype)
+    return _number_made(sh.full(canonical_shape(shape), 0, dtype))
 
 
 @repeated

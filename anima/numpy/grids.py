@@ -175,7 +175,7 @@ c_ = _Concatenator("c_", -1, 2, 0, "`c_[x, y]`: arrays joined as columns.")
 # ---------------------------------------------------------------- windows
 
 def _positions(name: str, M: int) -> tuple[int, Any, Array]:
-    count = static_int(M, f"M argument of anima.numpy.{name}")
+    count = int(static_value(M, f"M argument of anima.numpy.{name}"))
     dtype = dtypes.default_float()
     return count, dtype, sh.iota(dtype, max(count, 0))
 

@@ -212,7 +212,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     """Indices along `axis`, drawn with probabilities softmax(logits): the place of the largest
     of `logits + gumbel` (the Gumbel-max trick).
 
-    `shape` must end with the other dimensions of `logits`, and is just these by default. With
+    `shape` must end with what the other dimensions of `logits` broadcast to, and is just these by default. With
     replace=False the leading dimensions of `shape` hold distinct indices.
     """
     logits = jnp.asarray(logits)
@@ -221,12 +221,13 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     axis = canonicalize_axis(axis, logits.ndim)
     rest = logits.shape[:axis] + logits.shape[axis + 1:]
     wanted = rest if shape is None else as_shape(shape)
-    lead = wanted[:len(wanted) - len(rest)]
-    if wanted[len(lead):] != rest:
+    lead, batch = wanted[:max(len(wanted) - len(rest), 0)], wanted[max(len(wanted) - len(rest), 0):]
+    if len(batch) != len(rest) or any(size not in (1, to) for size, to in zip(rest, batch, strict=True)):
         raise ValueError(f"categorical got incompatible shapes for broadcasting: {wanted}, {rest}.")
     if not replace:
+        logits = jnp.broadcast_to(logits, (*batch[:axis], logits.shape[axis], *batch[axis:]))
         return _without_replacement(key, logits, axis, lead, mode)
-    noise = draw_gumbel(key, (*lead, *logits.shape), logits.dtype, mode)
+    noise = draw_gumbel(key, (*lead, *batch[:axis], logits.shape[axis], *batch[axis:]), logits.dtype, mode)
     return jnp.argmax(noise + logits, axis=axis + len(lead))
 
 

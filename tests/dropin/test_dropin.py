@@ -73,7 +73,7 @@ def test_numbers_made_into_arrays_are_values_of_the_program_around():
 import jax, jax.numpy as jnp, numpy as np
 def f(x):
     found = []
-    for index in jnp.array(0), jnp.asarray(np.int32(1)), x[0]:
+    for index in jnp.array(0), jnp.asarray(np.int32(1)), jnp.zeros((), int), jnp.full((), 2), jnp.ones((), int), x[0]:
         assert isinstance(index, jax.core.Tracer)
         inner = jax.make_jaxpr(lambda y: y[index] * (index + 1) * 3)(x)
         found.append(len(inner.consts))
@@ -82,7 +82,7 @@ def f(x):
     return jnp.array(2.0) * x, jnp.array(3)
 x = jnp.arange(4)
 print(*jax.jit(f)(x), type(jnp.array(1)) is type(x))
-""") == "1 1 1\n[0. 2. 4. 6.] 3 True\n"
+""") == "1 1 1 1 1 1\n[0. 2. 4. 6.] 3 True\n"
 
 
 def test_types_by_names_that_jax_had_before():

@@ -191,8 +191,8 @@ ROWS: list[Row] = [
         "order": ["big", "little", "no"]}),
     ("unpackbits(np.uint8([[1, 200, 7], [9, 80, 255]]), axis={axis}, count={n}, bitorder='{order}')", {
         "axis": ["None", 0, 1, -1], "n": ["None", 0, 5, 16, 99, -3], "order": ["big", "little"]}),
-    ("{name}({n})", {"name": ["bartlett", "blackman", "hamming", "hanning"], "n": [-1, 0, 1, 2, 5]}),
-    ("kaiser({n}, {beta})", {"n": [-1, 0, 1, 2, 5], "beta": [0, 2.5, 14]}),
+    ("{name}({n})", {"name": ["bartlett", "blackman", "hamming", "hanning"], "n": [-1, 0, 1, 2, 5, 5.0]}),
+    ("kaiser({n}, {beta})", {"n": [-1, 0, 1, 2, 5, 5.0], "beta": [0, 2.5, 14]}),
     ("tile({a}, {reps})", {"a": ["f_", "f3", "f34", "f0"], "reps": [0, 2, "(2, 3)", "(2, 1, 2)", "()"]}),
     ("resize({a}, {shape})", {"a": ["f3", "f34", "f0"], "shape": [0, 2, "(2, 4)", "(5, 3)"]}),
     ("array_split(f34, {n}, axis={axis})", {"n": [1, 2, 3, 5, "[1, 2]", "[0, 9]", "[-1]"], "axis": [0, 1, -1]}),

@@ -150,6 +150,16 @@ def test_categorical() -> None:
     drawn = np.asarray(random.categorical(KEY, jnp.log(p), shape=(N,)))
     assert stats.chisquare(np.bincount(drawn, minlength=3), p.astype(float) * N / p.astype(float).sum()).pvalue > 1e-4
     assert random.categorical(KEY, jnp.zeros((3, 4)), axis=0, shape=(5, 4)).shape == (5, 4)
+    column = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1)), jnp.float32)
+    wide = jnp.broadcast_to(column, (2, 3, 5))  # dimensions of size 1 broadcast, too
+    for shape in (2, 5), (6, 2, 5):
+        np.testing.assert_array_equal(random.categorical(KEY, column, axis=1, shape=shape),
+                                      random.categorical(KEY, wide, axis=1, shape=shape))
+    np.testing.assert_array_equal(random.categorical(KEY, column, 1, (3, 2, 5), replace=False),
+                                  random.categorical(KEY, wide, 1, (3, 2, 5), replace=False))
+    for shape in (5, 2), (5,), (3, 1, 5):
+        with pytest.raises(ValueError, match="incompatible shapes"):
+            random.categorical(KEY, column, axis=1, shape=shape)
     distinct = np.asarray(random.categorical(KEY, jnp.zeros((2, 5)), shape=(5, 2), replace=False))
     assert np.sort(distinct, axis=0).T.tolist() == [list(range(5))] * 2
 

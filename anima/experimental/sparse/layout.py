@@ -288,14 +288,14 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
 
 
-def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
+def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None, remove_zeros: bool = False) -> BCOO:
     """The same array with each index once, in order.
 
     Args:
       mat: a BCOO array.
       nse: the number of stored elements of the result: the first ones, or all and as many outside; by default, as many
         as there are different indices, which must be known: not while tracing.
-      remove_zeros: leave out elements that are stored and 0.
+      remove_zeros: leave out elements that are stored and 0, as the method does.
 
     Raises:
       ValueError: without `nse` while tracing.

@@ -71,7 +71,7 @@ bcoo_transpose_p = _parts("bcoo_transpose", lambda data, indices, *, permutation
 bcoo_sort_indices_p = _parts("bcoo_sort_indices", lambda data, indices, *, spinfo: layout.bcoo_sort_indices(
     _bcoo(data, indices, spinfo)))
 bcoo_sum_duplicates_p = _parts("bcoo_sum_duplicates", lambda data, indices, *, spinfo, nse: layout.bcoo_sum_duplicates(
-    _bcoo(data, indices, spinfo), nse=nse, remove_zeros=False))
+    _bcoo(data, indices, spinfo), nse=nse))
 bcoo_dot_general_p = Composed(
     "bcoo_dot_general",
     lambda lhs_data, lhs_indices, rhs, *, dimension_numbers, preferred_element_type=None, lhs_spinfo:

@@ -65,6 +65,7 @@ def test_elements_count_as_documented() -> None:
     assert DOUBLE.sum_duplicates(nse=3).indices.tolist() == [[0, 2], [1, 1], [3, 4]]
     zero = sparse.BCOO((jnp.array([0., 2.]), jnp.array([[0], [1]])), shape=(3,))
     assert zero.sum_duplicates().nse == 1 and zero.sum_duplicates(remove_zeros=False).nse == 2
+    assert sparse.bcoo_sum_duplicates(zero).nse == 2
     assert DOUBLE.sort_indices().data.tolist() == [2, 1, 3, 4]
     assert sparse.bcoo_extract(DOUBLE, MATRIX.at[1, 1].set(7)).data.tolist() == [7, 2, 0, 0]
     assert sparse.bcoo_extract(DOUBLE, MATRIX.at[1, 1].set(7), assume_unique=True).data.tolist() == [7, 2, 7, 0]
