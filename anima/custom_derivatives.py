@@ -15,10 +15,9 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import eval_jaxpr, trace_pytrees
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import instantiate
-from anima.transforms.custom import (
-    custom_jvp as custom_jvp,
+from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from anima.transforms.custom_calls import (
     custom_jvp_call_p as custom_jvp_call_p,
-    custom_vjp as custom_vjp,
     custom_vjp_call_p as custom_vjp_call_p,
 )
 from anima.transforms.symbolic_zeros import (

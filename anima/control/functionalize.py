@@ -37,7 +37,7 @@ from anima.errors import line_of
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, eq, or_, select_n, stop_gradient
 from anima.transforms.call import ProgramCall, dce_closed
-from anima.transforms.custom import CustomJVPCall, CustomVJPCall, refuse_closed_over
+from anima.transforms.custom_calls import CustomJVPCall, CustomVJPCall, refuse_closed_over
 from anima.transforms.custom_vmap import CustomVmapCall
 from anima.transforms.linearize import fill
 from anima.transforms.vmap import batch_jaxpr

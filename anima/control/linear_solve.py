@@ -24,7 +24,7 @@ from anima.core.stage import eval_jaxpr, eval_numpy
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, instantiate
 from anima.ops.elementwise import neg, sub
-from anima.transforms.custom import custom_jvp_call_p
+from anima.transforms.custom_calls import custom_jvp_call_p
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
 from anima.transforms.transpose import backward

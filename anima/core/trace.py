@@ -41,6 +41,7 @@ class Trace:
     is_ground = False  # nothing is transformed or recorded: operations run at once
     holds_refs = True  # those made under it are cells of its own
     recalls = False    # it knows an operation again by its parameters, where these are the same things
+    derives = False    # it only adds tangents to what its parent does
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -50,6 +51,10 @@ class Trace:
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+    def moves(self, x: Any) -> bool:
+        """Whether a value has a tangent here."""
+        return False
 
     @property
     def main(self) -> Trace:

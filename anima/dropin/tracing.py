@@ -24,7 +24,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import eval_jaxpr
 from anima.extend.linear_util import WrappedFun, wrap_init
-from anima.transforms.custom import custom_jvp_call_p, custom_vjp_call_p
+from anima.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
 
 
 class _AnyTrace(type):

@@ -18,7 +18,7 @@ from anima.numpy.creation import arange, array
 from anima.numpy.elementwise import broadcast_array, to_bool
 from anima.numpy.functions import i0
 from anima.numpy.manipulation import atleast_1d, concatenate, stack, swapaxes
-from anima.numpy.promote import as_array, as_arrays, canonical_shape, promote_dtypes, static_int, static_value
+from anima.numpy.promote import as_array, as_arrays, canonical_shape, promote_dtypes, static_value
 from anima.numpy.selection import nonzero
 from anima.numpy.spaces import linspace
 from anima.ops import elementwise as ew, shape as sh

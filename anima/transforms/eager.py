@@ -44,6 +44,7 @@ class _Met(Trace):
     """Applies primitives under the parent; one application is that of `primitive` to `args`, with the results `out`."""
 
     label = "Met"
+    derives = True
 
     def __init__(self, parent: Trace, primitive: Primitive, args: Sequence[Any], params: dict[str, Any],
                  out: Any = None) -> None:

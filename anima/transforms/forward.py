@@ -57,6 +57,10 @@ class JVPTrace(Trace):
     """Pairs values with tangents."""
 
     label = "JVPTrace"
+    derives = True
+
+    def moves(self, x: Any) -> bool:
+        return isinstance(x, JVPTracer) and x.owner is self
 
     def split(self, x: Any) -> tuple[Any, Any]:
         if isinstance(x, JVPTracer) and x.owner is self:

@@ -30,13 +30,17 @@ class PartialTrace(Trace):
     """
 
     label = "PartialTrace"
+    derives = True
 
     def __init__(self, parent: Trace, recorder: StageTrace):
         super().__init__(parent)
         self.recorder = recorder
 
+    def moves(self, x: Any) -> bool:
+        return isinstance(x, StageTracer) and x.owner is self.recorder
+
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        linear = [isinstance(x, StageTracer) and x.owner is self.recorder for x in args]
+        linear = list(map(self.moves, args))
         if not any(linear):
             return under(self.parent, primitive.bind, *args, **params)
         if primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear))):

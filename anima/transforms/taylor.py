@@ -30,7 +30,7 @@ from anima.ops.broadcast import instantiate
 from anima.ops.contract import dot_general_p
 from anima.ops.elementwise import div, mul, neg, sub
 from anima.ops.family import add_any
-from anima.transforms.custom import CustomVJPCall
+from anima.transforms.custom_calls import CustomVJPCall
 from anima.transforms.forward import JVPTracer
 from anima.util import ByIdentity, exact_type, split_list, weak_cache
 

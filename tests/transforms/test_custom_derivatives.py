@@ -242,7 +242,7 @@ def test_rules_whose_results_have_another_structure_are_told() -> None:
 
     pair.defjvp(lambda primals, tangents: ([*primals, *primals], [*tangents, *tangents]))
     with pytest.raises(TypeError, match=r"structure of the function's own output, PyTreeDef\(\(\*, \*\)\), but got"):
-        anima.jvp(pair, (1.0,), (1.0,))
+        anima.jit(lambda x: anima.jvp(pair, (x,), (x,)))(1.0)
 
     @anima.custom_vjp
     def other(x):
@@ -250,7 +250,7 @@ def test_rules_whose_results_have_another_structure_are_told() -> None:
 
     other.defvjp(lambda x: ([x, x], None), lambda _, ct: (ct[0],))
     with pytest.raises(TypeError, match=r"container \(pytree\) structure PyTreeDef\(\(\*, \*\)\), but got"):
-        anima.grad(lambda x: other(x)[0])(1.0)
+        anima.jit(anima.grad(lambda x: other(x)[0]))(1.0)
 
 
 def test_checkpoint_has_no_concrete_arguments() -> None:
@@ -282,3 +282,43 @@ def test_values_that_outlive_their_transformation_say_where_they_were_made(trans
     transform(lambda x: kept.append(x) or x)
     with pytest.raises(anima.errors.UnexpectedTracerError, match=made):
         kept[0] + 1
+
+
+def test_outside_of_jit_derivatives_ask_rules_alone() -> None:
+    """The function runs where its rule calls it, on arrays with values: it may be NumPy's, or a simulator's."""
+    seen = []
+
+    @anima.custom_jvp
+    def f(n, x):
+        seen.append(x)
+        return {"a": jnp.asarray(n * np.sin(np.asarray(x)))}
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        (n, x), (_, x_dot) = primals, tangents
+        return f(n, x), {"a": n * jnp.cos(x) * x_dot}
+
+    fun = lambda x: f(2, x)["a"]
+    x = jnp.array([0.5, 1.5])
+    np.testing.assert_allclose(anima.grad(fun)(0.5), 2 * np.cos(0.5), rtol=1e-6)
+    np.testing.assert_allclose(anima.jvp(fun, (0.5,), (3.0,)), (2 * np.sin(0.5), 6 * np.cos(0.5)), rtol=1e-6)
+    np.testing.assert_allclose(anima.linearize(fun, 0.5)[1](1.0), 2 * np.cos(0.5), rtol=1e-6)
+    for jacobian in anima.jacfwd, anima.jacrev:
+        np.testing.assert_allclose(jacobian(fun)(x), np.diag(2 * np.cos(x)), rtol=1e-6)
+    np.testing.assert_allclose(anima.grad(anima.grad(fun))(0.5), -2 * np.sin(0.5), rtol=1e-6)
+    np.testing.assert_allclose(anima.grad(lambda y: fun(0.5) * y)(1.0), 2 * np.sin(0.5), rtol=1e-6)
+    assert len(seen) == 7 and not any(isinstance(x, anima.core.Tracer) for x in seen)
+    with pytest.raises(anima.errors.TracerArrayConversionError, match="custom_jvp"):
+        anima.jit(anima.grad(fun))(0.5)
+
+    @anima.custom_vjp
+    def other(x, y):
+        return jnp.asarray(np.sin(np.asarray(x))) * y
+
+    other.defvjp(lambda x, y: (other(x, y), (x, y)),
+                 lambda res, ct: (ct * jnp.asarray(np.cos(np.asarray(res[0]))) * res[1], None))
+    np.testing.assert_allclose(anima.grad(other)(0.5, 2.0), 2 * np.cos(0.5), rtol=1e-6)
+    np.testing.assert_allclose(anima.vjp(lambda x: other(x, other(1.0, 2.0)), 0.5)[1](1.0)[0],
+                               2 * np.sin(1) * np.cos(0.5), rtol=1e-6)
+    with pytest.raises(anima.errors.TracerArrayConversionError, match="custom_vjp"):
+        anima.jit(anima.grad(other))(0.5, 2.0)

@@ -192,7 +192,7 @@ from anima.transforms.checkpoint import (
     checkpoint_p as _checkpoint_p,
     name_p as name_p,
 )
-from anima.transforms.custom import (
+from anima.transforms.custom_calls import (
     custom_jvp_call_p as custom_jvp_call_p,
     custom_lin_p as custom_lin_p,
     custom_vjp_call_p as custom_vjp_call_p,
