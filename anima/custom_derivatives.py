@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from anima.transforms.symbolic_zeros import (
     SymbolicZero as SymbolicZero,
     custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
 )
+from anima.util import wraps
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:

@@ -60,7 +60,7 @@ def _numeric_jvp(f: Callable[..., Any], args: Any, directions: Any, eps: float) 
     return tree.map(slope, ahead, behind)
 
 
-def _check_close(got: Any, want: Any, atol: float | None, rtol: float | None, message: str) -> None:
+def check_close(got: Any, want: Any, atol: float | None, rtol: float | None, message: str) -> None:
     """AssertionError unless the leaves of two trees agree, to the tolerances of their types if none are given."""
     got_leaves, got_tree = tree.flatten(got)
     want_leaves, want_tree = tree.flatten(want)
@@ -113,8 +113,8 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
     directions = tree.map(partial(_random_like, np.random.RandomState(0)), tuple(args))
     out, tangent = f_jvp(tuple(args), directions)
     message = f"{err_msg} primal" if err_msg else "primal"
-    _check_close(tree.map(_value, out), tree.map(_value, f(*args)), atol, rtol, message)
-    _check_close(tree.map(np.asarray, tangent), _numeric_jvp(f, tuple(args), directions, eps), atol, rtol,
+    check_close(tree.map(_value, out), tree.map(_value, f(*args)), atol, rtol, message)
+    check_close(tree.map(np.asarray, tangent), _numeric_jvp(f, tuple(args), directions, eps), atol, rtol,
                  f"{err_msg} tangent" if err_msg else "tangent")
 
 
@@ -129,7 +129,7 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
     rng = np.random.RandomState(0)
     out, pull = f_vjp(*args)
     values = tree.map(_value, out)
-    _check_close(values, tree.map(_value, f(*args)), atol, rtol, f"{err_msg} primal" if err_msg else "primal")
+    check_close(values, tree.map(_value, f(*args)), atol, rtol, f"{err_msg} primal" if err_msg else "primal")
     directions = tree.map(partial(_random_like, rng), tuple(args))
     moved = _numeric_jvp(f, tuple(args), directions, eps)
     weights = tree.map(partial(_random_like, rng), values)

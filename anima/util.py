@@ -47,6 +47,12 @@ def fun_name(function: Any) -> str:
     return name if isinstance(name, str) else type(function).__name__
 
 
+def wraps(function: Any) -> Callable[[Any], Any]:
+    """As `functools.wraps`; of a callable whose names are no text, without them."""
+    return functools.wraps(function, [each for each in functools.WRAPPER_ASSIGNMENTS
+                                      if "name__" not in each or isinstance(getattr(function, each, None), str)])
+
+
 class ByIdentity:
     """Makes any object usable as a dictionary key, by its identity; keeps the object alive."""
 

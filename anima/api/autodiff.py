@@ -7,7 +7,6 @@ linear program behind (`transforms/linearize.py`), run it backwards (`transforms
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +33,7 @@ from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linear_flat
 from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 
 def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]],

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from anima import tree
@@ -18,6 +18,7 @@ from anima.core.partition import PartitionSpec
 from anima.core.shardings import NamedSharding
 from anima.core.trace import is_tracing
 from anima.ops.placing import reshard_p
+from anima.util import wraps
 
 
 def get_mesh() -> Mesh:

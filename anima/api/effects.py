@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.source import NamedScope, within
 from anima.core.trace import aval_of
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 
 @errors.api_boundary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import zeros
 from anima.ops.elementwise import convert
 from anima.ops.shape import reshape, split
+from anima.util import wraps
 
 
 def _basis(leaves: Sequence[Any]) -> list[Any]:

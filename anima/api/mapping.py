@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 from anima import errors, tree
@@ -17,7 +16,7 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
 from anima.transforms.refs import cells_of, held_by, new_ref, put, whole
 from anima.transforms.vmap import batch_flat, hooked, move_to
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 
 def _is_none(x: Any) -> bool:

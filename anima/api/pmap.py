@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from typing import Any
 
 from anima import tree
@@ -23,7 +22,7 @@ from anima.core.partition import PartitionSpec
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, expand_dims
 from anima.ops.shape import squeeze
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 _UNNAMED = "_internal_pmap_axis_name"
 

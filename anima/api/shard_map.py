@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from anima.core.trace import aval_of, is_array_like, is_tracing
 from anima.ops.broadcast import as_operand
 from anima.transforms.discharge import without_refs
 from anima.transforms.shard_map import ShardMap, on_devices, part_of
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 
 class Infer:

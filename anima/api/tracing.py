@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from anima import errors, tree
@@ -15,7 +15,7 @@ from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, trace_pytrees
 from anima.core.trace import aval_of, ensure_compile_time_eval as ensure_compile_time_eval
-from anima.util import clear_all, fun_name
+from anima.util import clear_all, fun_name, wraps
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (),

@@ -10,7 +10,6 @@ which takes its own branch alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr
-from anima.util import weak_cache
+from anima.util import weak_cache, wraps
 
 Branches = tuple[ClosedJaxpr, ...]
 

@@ -86,9 +86,12 @@ class Callback(Primitive):
     def infer(self, *avals: ShapedArray, result_avals: Sequence[ShapedArray] = (), **params: Any) -> list[ShapedArray]:
         return list(result_avals)
 
-    def eval(self, *args: np.ndarray, key_dtypes: Sequence[Any] = (), result_avals: Sequence[ShapedArray] = (),
-             **params: Any) -> list[np.ndarray]:
-        arrays = [_array(x, d) for x, d in zip(args, key_dtypes or [None] * len(args), strict=True)]
+    def eval(self, *args: np.ndarray, **params: Any) -> list[np.ndarray]:
+        return self.called_back(*args, **params)
+
+    def called_back(self, *args: np.ndarray, key_dtypes: Sequence[Any] = (), result_avals: Sequence[ShapedArray] = (),
+                    **params: Any) -> list[np.ndarray]:
+        arrays = _arrays(args, key_dtypes)
         try:
             value = self.call(arrays, **params)
         except Exception as error:
@@ -114,6 +117,10 @@ class Callback(Primitive):
         return batch_lanes(self, size, args, dims, params)
 
 
+def _arrays(values: Sequence[np.ndarray], key_dtypes: Sequence[Any]) -> list[ConcreteArray]:
+    return [_array(x, d) for x, d in zip(values, key_dtypes or [None] * len(values), strict=True)]
+
+
 def _array(value: np.ndarray, key_dtype: Any) -> ConcreteArray:
     """An operand as the user sees it, in memory that nobody writes to."""
     value = np.asarray(value)  # NumPy makes scalars of 0-d arrays
@@ -129,7 +136,11 @@ def _array(value: np.ndarray, key_dtype: Any) -> ConcreteArray:
 
 
 class Debug(Callback):
-    """Debugging: invisible to derivatives."""
+    """Debugging: invisible to derivatives. Outside of compiled programs, failures are those of the user's function."""
+
+    def eval(self, *args: np.ndarray, key_dtypes: Sequence[Any] = (), **params: Any) -> list[np.ndarray]:
+        self.call(_arrays(args, key_dtypes), **params)
+        return []
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         return frozenset((OrderedDebugEffect() if params["ordered"] else DebugEffect(),))

@@ -186,6 +186,10 @@ class Primitive:
         """Results on NumPy arrays."""
         raise self._missing("Evaluation")
 
+    def called_back(self, *args: Any, **params: Any) -> Any:
+        """The same, for compiled programs, of what they call back for."""
+        return self.eval(*args, **params)
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """(results, tangents of the results)."""
         raise self._missing("Forward-mode differentiation")

@@ -8,6 +8,8 @@ from anima import tree_engine
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
+from anima.core.array import Array, ConcreteArray, PlacedArray
+from anima.core.trace import Tracer
 from anima.lax import control
 from anima.numpy import creation
 from anima.runtime import logs
@@ -17,7 +19,7 @@ def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
     come back with their keys in order; loops outside of `jit` that call their functions once; numbers that `array`
     makes as values of the program being recorded; failures of functions that programs call back as
-    `JaxRuntimeError`s; the words of `log_compiles` that tests look for."""
+    `JaxRuntimeError`s; names of classes; the words of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name = "jit"
@@ -25,5 +27,17 @@ def adopt() -> None:
     Callback.errors_as_text = True
     control.remembers = True
     creation.stages_numbers = True
+    name_classes()
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event
+
+
+def name_classes() -> None:
+    """Arrays and tracers, which libraries that have several kinds of arrays tell by the modules of their classes."""
+    Array.__module__ = "jax"
+    for concrete in (ConcreteArray, PlacedArray):
+        concrete.__module__, concrete.__name__, concrete.__qualname__ = "jaxlib._jax", *["ArrayImpl"] * 2
+    waiting = [Tracer]
+    while waiting:
+        waiting += (tracer := waiting.pop()).__subclasses__()
+        tracer.__module__ = "jax._src.core"

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,7 @@ from anima.ops.elementwise import convert, ge, select_n, stop_gradient
 from anima.ops.shape import reshape
 from anima.random.keys import key_data, key_impl, wrap_key_data
 from anima.tree_util import register_pytree_node_class
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 __all__ = ["Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error",
            "checkify", "debug_check", "div_checks", "float_checks", "index_checks", "init_error", "nan_checks",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from anima import errors
 from anima.api.jit import jit
 from anima.names import access
+from anima.util import wraps
 
 
 def fused(*, out_spaces: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

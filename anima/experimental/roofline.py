@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from anima.core.primitive import Primitive
 from anima.core.source import NameStack
 from anima.names import access
 from anima.transforms.dce import dce_jaxpr
+from anima.util import wraps
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from anima.core.stage import Traced, close, eval_numpy, trace_pytrees
 from anima.core.trace import aval_of
 from anima.names import access
 from anima.transforms.call import ProgramCall
-from anima.util import fun_name
+from anima.util import fun_name, wraps
 
 
 class _Group(ProgramCall):

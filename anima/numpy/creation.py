@@ -80,10 +80,14 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
         result = object if wanted is None else _converted(object, wanted)
         if copy and result is object:
             result = _copied(result)
-    elif isinstance(object, (list, tuple)):
-        result = _from_sequence(object, wanted)
     else:
-        result = _from_value(object, wanted)
+        make = _from_sequence if isinstance(object, (list, tuple)) else _from_value
+        try:
+            result = make(object, wanted)
+        except TypeError:
+            if wanted is None or not _has_text(object):
+                raise
+            result = _cast(np.array(object, np.float64 if wanted.kind == "V" else wanted), wanted)  # which NumPy reads
     missing = ndmin - result.ndim
     result = sh.expand_dims(result, range(missing)) if missing > 0 else result
     if type(result) is ConcreteArray and not isinstance(object, Array):
@@ -95,6 +99,11 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
 
 def _number_made(result: Array) -> Array:
     return staged(result) if stages_numbers and not result.ndim and type(result) is ConcreteArray else result
+
+
+def _has_text(value: Any) -> bool:
+    return any(map(_has_text, value)) if isinstance(value, (list, tuple)) else (
+        isinstance(value, (str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") in ("S", "U"))
 
 
 def _copied(x: Array) -> Array:

@@ -33,6 +33,7 @@ from anima.numpy.promote import (
 from anima.numpy.selection import where
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.reduce import reduce_or
+from anima.util import wraps
 
 ArrayLike = Any
 _DIMENSION = r"\w+"
@@ -68,7 +69,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     context = f"on vectorized function with excluded={frozenset(excluded)!r} and signature={signature!r}"
 
     @errors.api_boundary
-    @functools.wraps(pyfunc)
+    @wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         mapped = [i for i in range(len(args)) if i not in excluded]
         named = [k for k in kwargs if k not in excluded]
@@ -100,7 +101,7 @@ def _core_sizes(inputs: Sequence[tuple[str, ...]], arrays: Sequence[Array], cont
             raise ValueError(f"input with shape {x.shape} does not have enough dimensions for all core dimensions "
                              f"{dims} {context}")
         for name, n in zip(dims, x.shape[x.ndim - len(dims):], strict=True):
-            wanted = int(name) if name.isdigit() else sizes.setdefault(name, n)
+            wanted = sizes.setdefault(name, n)
             if wanted != n:
                 raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {wanted} {context}")
     return sizes

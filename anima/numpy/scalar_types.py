@@ -20,7 +20,13 @@ from anima.numpy.creation import array, astype
 def _make(x: Any, dtype: np.dtype) -> Array:
     """What calling a dtype makes: an array of it."""
     dtype = dtypes.canonicalize_dtype(dtype)
-    return array(x, dtype) if type(x) in (bool, int, float, complex) else astype(array(x), dtype)
+    if type(x) in (bool, int, float, complex):
+        return array(x, dtype)
+    try:
+        found = array(x)
+    except TypeError:  # texts, which need a dtype
+        return array(x, dtype)
+    return astype(found, dtype)
 
 
 def _type(name: str) -> ScalarType:

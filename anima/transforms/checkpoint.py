@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import ProgramCall
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill, linearize_jaxpr
-from anima.util import fun_name, lazy_module, weak_cache
+from anima.util import fun_name, lazy_module, weak_cache, wraps
 
 logging = lazy_module("logging")
 Policy = Callable[..., Any]

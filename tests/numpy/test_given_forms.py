@@ -74,3 +74,16 @@ def test_x64_enabled() -> None:
     with anima.enable_x64(True):
         assert anima.config.x64_enabled
     assert not anima.config.x64_enabled
+
+
+def test_texts_are_numbers_where_a_dtype_is_given() -> None:
+    for make in (jnp.float32, lambda x: jnp.array(x, jnp.float32), lambda x: jnp.asarray(np.array(x), "float32")):
+        found = make(["3.0", "-1.5e2"])
+        assert found.dtype == jnp.float32 and found.tolist() == [3.0, -150.0]
+    assert jnp.int32("3").tolist() == 3 and jnp.array([[1, "2"]], int).tolist() == [[1, 2]]
+    assert jnp.array("2.5", jnp.bfloat16).tolist() == 2.5 and jnp.array(b"1+2j", complex).tolist() == 1 + 2j
+    for given in "2.5", ["1", 2.0], np.array(["1"]):
+        with pytest.raises(TypeError, match="is not a valid Anima array type"):
+            jnp.array(given)
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        jnp.array(["a"], float)

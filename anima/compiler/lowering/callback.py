@@ -43,7 +43,7 @@ class HostFunction:
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of a call."""
         try:
-            found = self.primitive.eval(*arrays, **self.params)
+            found = self.primitive.called_back(*arrays, **self.params)
         except Exception as error:
             if self.source is not None:
                 error.add_note(f"called back from compiled code: {self.primitive} at {self.source}")

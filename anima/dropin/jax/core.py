@@ -66,3 +66,8 @@ class ShapedArray(metaclass=_TypesOfArrays):
                 memory_space: Any = None) -> avals.ShapedArray:  # type: ignore[misc]
         whole = avals.ShapedArray(tuple(shape), dtypes.canonicalize_dtype(dtype), weak_type, vma)
         return avals.sharded(whole, sharding)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the elements of an operand are known: those of tracers are if they are differentiated at most."""
+    return not isinstance(x, Tracer) or x.concrete() is not None

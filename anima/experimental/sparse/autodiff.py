@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from anima.experimental.sparse.base import JAXSparse
 from anima.experimental.sparse.bcoo import BCOO
 from anima.experimental.sparse.bcsr import BCSR
 from anima.experimental.sparse.transform import is_sparse
+from anima.util import wraps
 
 
 @tree.register_pytree_node_class
@@ -41,7 +41,7 @@ def _lifted(transform: Callable[..., Any], fun: Callable[..., Any], argnums: Any
     """`transform` of `fun`, a function whose arguments `argnums` may hold sparse arrays."""
     numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @errors.api_boundary
     def derivative(*args: Any, **kwargs: Any) -> Any:
         places = [n + len(args) if n < 0 else n for n in numbers]

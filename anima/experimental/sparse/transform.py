@@ -65,7 +65,7 @@ from anima.ops.shape import (
     transpose_p,
 )
 from anima.transforms.composed import Composed
-from anima.util import weak_cache
+from anima.util import weak_cache, wraps
 
 Values = Sequence[Any]
 Rule = Callable[..., Any]
@@ -257,7 +257,7 @@ def _gather(x: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: Any, m
 
 def _unary(function: Callable[..., Any]) -> Rule:
     """A rule for an operation on one operand, of BCOO arrays, with the parameters of this function."""
-    @functools.wraps(function)
+    @wraps(function)
     def rule(x: Any, **params: Any) -> Any:
         return function(_as_bcoo(x), **{k: v for k, v in params.items() if v is not None})
 
@@ -360,7 +360,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     >>> sparse.sparsify(jnp.sin)(mat)
     BCOO(float32[2], nse=1)
     """
-    @functools.wraps(f)
+    @wraps(f)
     @errors.api_boundary
     def sparse_f(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs), is_leaf=is_sparse)

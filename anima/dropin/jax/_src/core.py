@@ -18,6 +18,7 @@ from anima.dropin.jax.core import (
     Atom as Atom,
     ShapedArray as ShapedArray,
     Trace as Trace,
+    is_concrete as is_concrete,
     pytype_aval_mappings as pytype_aval_mappings,
 )
 from anima.extend.core import (
@@ -27,14 +28,18 @@ from anima.extend.core import (
     find_top_trace as find_top_trace,
     get_opaque_trace_state as get_opaque_trace_state,
     mapped_aval as mapped_aval,
+    set_current_trace as set_current_trace,
+    take_current_trace as take_current_trace,
     unmapped_aval as unmapped_aval,
     valid_jaxtype as valid_jaxtype,
 )
+from anima.extend.core.context import TraceTag as TraceTag
 
-__all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "ShapedArray",
-           "Trace", "Tracer", "Var", "eval_context", "eval_jaxpr", "find_top_trace", "get_aval",
-           "get_opaque_trace_state", "mapped_aval", "physical_aval", "pytype_aval_mappings", "trace_state_clean",
-           "unmapped_aval", "valid_jaxtype"]
+__all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
+           "ShapedArray", "Trace", "TraceTag", "Tracer", "Var", "eval_context", "eval_jaxpr",
+           "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "mapped_aval",
+           "physical_aval", "pytype_aval_mappings", "set_current_trace", "take_current_trace",
+           "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
 
 
 def trace_state_clean() -> bool:

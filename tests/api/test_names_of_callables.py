@@ -1,0 +1,25 @@
+"""Functions that are transformed may be objects whose names are no text."""
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+
+
+class Twice:
+    @property
+    def __name__(self):
+        return None
+
+    def __call__(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize("transform, expected", [
+    (anima.jit, 2), (anima.grad, 2), (anima.value_and_grad, (2, 2)), (anima.jacfwd, 2), (anima.jacrev, 2),
+    (anima.hessian, 0), (anima.checkpoint, 2), (jnp.vectorize, 2), (anima.named_call, 2)])
+def test_names_that_are_no_text(transform, expected):
+    np.testing.assert_array_equal(transform(Twice())(1.0), expected)
+    for mapped in anima.vmap, anima.pmap:
+        np.testing.assert_array_equal(mapped(Twice())(jnp.ones(1)), [2])
