@@ -96,3 +96,21 @@ def test_dependencies_are_read_from_programs():
     found = get_dependencies(schools, (SCALE, EFFECTS))
     assert found["prior_dependencies"]["each"].keys() == {"mean", "spread", "each"}
     assert found["posterior_dependencies"]["mean"].keys() == {"mean", "spread", "each"}
+
+
+def test_chains_of_parameters_of_several_sizes_in_float64():
+    """Momenta of 5 and 3 parameters are joined in registers, in parts of programs that several threads run."""
+    with jax.enable_x64(True):
+        rows = np.random.default_rng(0).normal(size=(200, 3))
+
+        def potential(params):
+            return 0.5 * jnp.sum(params[0] ** 2) + 0.5 * jnp.sum((rows @ params[1]) ** 2) / 200
+
+        kernel = numpyro.infer.NUTS(potential_fn=potential)
+        mcmc = numpyro.infer.MCMC(kernel, num_warmup=100, num_samples=400, num_chains=2, chain_method="vectorized",
+                                  progress_bar=False)
+        mcmc.run(jax.random.key(0), init_params=[jnp.ones((2, 5)) * 0.3, jnp.ones((2, 3)) * 0.1])
+        for drawn in mcmc.get_samples():
+            assert drawn.dtype == np.float64
+            np.testing.assert_allclose(drawn.mean(0), 0, atol=0.25)
+            np.testing.assert_allclose(drawn.var(0), 1, atol=0.35)

@@ -110,7 +110,7 @@ class Outer(Function):
         self.outside = entry.outer
         self.addresses: dict[str, Value] = {}  # of what it calls
         self.within = 0  # how many loops and branches are around what is being written
-        self.apart = False  # whether several threads run it
+        self.threaded = False  # whether several threads run it
         self.in_kernel = False  # whether what is being written is in a kernel
 
     @property
@@ -281,7 +281,7 @@ class EntryFunction:
                 for stmt in stmts:
                     inner.statement(stmt)
 
-        name, arguments = self._outlined(Operands(tuple(buffers), tuple(values)), f.apart, write)
+        name, arguments = self._outlined(Operands(tuple(buffers), tuple(values)), f.threaded, write)
         f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
         for stmt in stmts:
             for buffer in self._stored(stmt):
@@ -310,13 +310,13 @@ class EntryFunction:
         f.on_threads([f.b.params[0], *arguments], i64(count), loop.grain, own, call)
         f.forget_stores(loop.body)
 
-    def _outlined(self, uses: Operands, apart: bool, write: Callable[[Outer], None]) -> tuple[str, list[Value]]:
+    def _outlined(self, uses: Operands, threaded: bool, write: Callable[[Outer], None]) -> tuple[str, list[Value]]:
         """Writes a part of the function as one of its own, with `uses`; its name, and what it takes beside _PARAMS:
-        values, and the addresses of what it does not find in the arena, as that is another one if it runs `apart`."""
+        values, and the addresses of what it does not find in the arena, as that is another one for each thread."""
         f = self.function
         given = [n for n in dict.fromkeys([*uses.buffers, *map(self.root, uses.buffers)])
                  if n not in self.buffers or self.buffers[n].role == "window"
-                 or (apart and self.buffers[self.root(n)].role == "temp")]
+                 or (threaded and self.buffers[self.root(n)].role == "temp")]
         values = [v for name, _ in uses.values for v in parts(f.plain(f.env[name]))]
         arguments = [*values, *(f.places[n].pointer for n in given)]
         params: list[Any] = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
@@ -324,7 +324,7 @@ class EntryFunction:
         name = f"{ENTRY}.part{self.parts}"
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
         self.function = inner = Outer(self, b)
-        inner.windows, inner.repeated, inner.apart = f.windows, f.often, apart
+        inner.windows, inner.repeated, inner.threaded = f.windows, f.often, threaded
         for n, pointer in zip(given, b.params[len(_PARAMS) + len(values):], strict=True):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
         inner.receive(uses.values, b.params[len(_PARAMS):])
