@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,40 @@ def test_remainders_in_code_that_runs_once() -> None:
     x = np.arange(16, dtype=np.float32) - 3
     found = anima.jit(lambda x: anima.lax.rem(*[jnp.tile(x, 5).reshape(16, 5)] * 2))(x)
     np.testing.assert_array_equal(np.isnan(found), np.tile(x, 5).reshape(16, 5) == 0)
+
+
+WHOLE = [-8, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("exponent", WHOLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.float16])
+def test_powers_to_whole_numbers_given_as_floats(exponent: int, dtype: Any) -> None:
+    """Products, to 8 units in the last place; infinities, zeros and NaN as of `pow`, of negative numbers, too."""
+    rng = np.random.default_rng(0)
+    with enable_x64(dtype == np.float64):
+        special = np.array([np.inf, -np.inf, 0.0, -0.0, np.nan, 1, -1], dtype)
+        x = np.concatenate([rng.normal(size=500) * 2, special]).astype(dtype)
+        if dtype == np.complex64:
+            x = x[:500] + x[:500][::-1] * np.complex64(1j)
+        fun = anima.jit(lambda x: (x ** float(exponent), x ** jnp.asarray(exponent, x.dtype)))
+        assert "pow(" not in fun.lower(x).loops.replace("integer_pow(", "")
+        with np.errstate(all="ignore"):
+            expected = x.astype(np.complex128 if dtype == np.complex64 else np.longdouble) ** exponent
+            expected = expected.astype(dtype)
+        for found in fun(x):
+            assert found.dtype == dtype
+            if dtype == np.complex64:
+                np.testing.assert_allclose(found, expected, rtol=2e-6)
+            else:
+                finite = np.isfinite(expected)
+                np.testing.assert_array_max_ulp(np.asarray(found)[finite], expected[finite], 8)
+                np.testing.assert_array_equal(np.asarray(found)[~finite], expected[~finite])
+                np.testing.assert_array_equal(np.signbit(found)[500:504], np.signbit(expected)[500:504])
+        if dtype in (np.float32, np.float64):
+            slope = anima.grad(lambda x: (x ** float(exponent)).sum())(x[:500])
+            np.testing.assert_allclose(slope, exponent * x[:500].astype(float) ** (exponent - 1), rtol=2e-6)
+
+
+def test_powers_to_other_numbers_stay_powers() -> None:
+    for exponent in 2.25, 9.0, -9.0, float("nan"), float("inf"):
+        assert "pow(" in anima.jit(lambda x: x ** exponent).lower(np.ones(3, np.float32)).loops

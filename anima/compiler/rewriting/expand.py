@@ -367,10 +367,23 @@ def _descending(x: Any) -> Any:
     return el.not_(el.select(el.ne(wide, wide), most, ordered))
 
 
+_MOST_FACTORS = 8  # of powers that are products: to 8 ulp, as those to integers
+
+
 def _exponent(eqn: Eqn) -> float:
-    """The exponent of a power if it is a literal number; else NaN."""
+    """The exponent of a power if it is a literal real number; else NaN."""
     y = eqn.invars[1]
-    return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
+    return float(y.val.real) if type(y) is Literal and dtypes.issubdtype(y.aval.dtype, np.inexact) and y.val.imag == 0 \
+        else np.nan
+
+
+def _is_whole(eqn: Eqn, target: Target) -> bool:
+    return abs(_exponent(eqn)) in range(_MOST_FACTORS + 1)
+
+
+@rewrite("pow", where=_is_whole)
+def _product_of_powers(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
+    return el.integer_pow(x, int(_exponent(eqn)))
 
 
 def _is_root(eqn: Eqn, target: Target) -> bool:
