@@ -384,6 +384,10 @@ def test_clamp_select_and_powers() -> None:
     x = np.array([-2, 0.5, 7, NAN])
     same(run("clamp", "f64", np.zeros(4), x, np.ones(4), width=4), np.array([0, 0.5, 1, NAN]))
     assert run("clamp", "u8", [5] * 4, [200, 3, 7, 9], [100] * 4, width=4).tolist() == [100, 5, 7, 9]
+    rng = np.random.default_rng(0)
+    low, z, high = (rng.integers(-3, 4, (3, 40)) + 1j * rng.integers(-3, 4, (3, 40))).astype(np.complex64)
+    z[0], low[1], high[2] = complex(NAN, 1), NAN, complex(1, NAN)
+    np.testing.assert_array_equal(anima.jit(anima.lax.clamp)(low, z, high), np.minimum(np.maximum(z, low), high))
     for power in (0, 1, 2, 3, 7, -1, -3):
         same(run("integer_pow", "f64", [0.5, 3, -2, 1], y=power), np.array([0.5, 3, -2, 1.0]) ** power)
     assert run("integer_pow", "i32", [-3, 2], y=5).tolist() == [-243, 32]

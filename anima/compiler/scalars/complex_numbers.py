@@ -388,7 +388,8 @@ def is_finite(z: Complex) -> Num:
 
 COMPLEX: dict[str, Callable[..., Any]] = {
     "abs": absolute, "acos": acos, "acosh": acosh, "add": add, "add_any": add, "asin": asin, "asinh": asinh,
-    "atan": atan, "atan2": atan2_of, "atanh": atanh, "conj": conj, "cos": cos, "cosh": cosh, "div": div, "eq": eq,
+    "atan": atan, "atan2": atan2_of, "atanh": atanh, "clamp": lambda low, z, high: minimum(maximum(z, low), high),
+    "conj": conj, "cos": cos, "cosh": cosh, "div": div, "eq": eq,
     "exp": exp, "exp2": exp2, "expm1": expm1, "imag": lambda z: z[1], "integer_pow": integer_pow,
     "is_finite": is_finite, "log": log, "log1p": log1p, "logistic": logistic, "max": maximum, "min": minimum,
     "mul": mul, "ne": ne, "neg": neg, "pow": power, "real": lambda z: z[0], "rsqrt": rsqrt, "sign": sign, "sin": sin,
