@@ -2,6 +2,7 @@
 
     jax.numpy       what anima.dropin.jax.numpy adds, if there is such a file, else what anima.numpy has
     jax._src.core   anima.dropin.jax._src.core alone: Anima has no such module, libraries ask for it
+    jax._src.lax.*  what anima.lax has, in whichever file JAX has it (`_INNER`)
 
 A view holds nothing of its own. What neither of the two has is an AttributeError or a ModuleNotFoundError, so that
 libraries that try find out.
@@ -25,6 +26,28 @@ from anima.version import __version__
 _VERSION = f"{JAX_VERSION}+anima.{__version__}"
 _ADDED = f"{__package__}."  # where what JAX has, and Anima in another way, stands: anima.dropin.jax.core
 _OURS = "anima"
+# Where libraries import public names from, by what Anima has them in: the files of a package of JAX's show the same.
+_INNER = {f"jax._src.{file}": ours for ours, files in {
+    "anima": "api",
+    "anima.image": "image image.scale",
+    "anima.lax": "lax lax.control_flow lax.control_flow.conditionals lax.control_flow.loops lax.convolution lax.lax "
+                 "lax.parallel lax.slicing lax.special lax.windowed_reductions",
+    "anima.lax.linalg": "lax.linalg",
+    "anima.nn": "nn nn.functions",
+    "anima.nn.initializers": "nn.initializers",
+    "anima.numpy": "numpy numpy.array_creation numpy.einsum numpy.lax_numpy numpy.reductions numpy.setops "
+                   "numpy.sorting numpy.tensor_contractions numpy.ufunc_api numpy.ufuncs numpy.util numpy.vectorize",
+    "anima.numpy.fft": "numpy.fft",
+    "anima.numpy.linalg": "numpy.linalg",
+    "anima.scipy": "scipy",
+    "anima.scipy.linalg": "scipy.linalg",
+    "anima.scipy.special": "scipy.special",
+}.items() for file in files.split()}
+
+
+def _names(module: ModuleType) -> dict[str, Any]:
+    """The names that lie in a view itself."""
+    return ModuleType.__dict__["__dict__"].__get__(module)  # type: ignore[no-any-return]
 
 
 class View(ModuleType):
@@ -63,7 +86,15 @@ class View(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=None)
 
     def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *(name for source in self._sources for name in dir(source))})
+        return sorted({*_names(self), *(name for source in self._sources for name in dir(source))})
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """All names, for who asks for all at once."""
+        for name in set(dir(self)) - set(found := _names(self)):
+            if hasattr(self, name):
+                found.setdefault(name, getattr(self, name))
+        return found
 
 
 def _sources_of(name: str) -> tuple[str, ...]:
@@ -74,6 +105,8 @@ def _sources_of(name: str) -> tuple[str, ...]:
         found.append(_ADDED + name)
     if path[0] == "jax" and _is_public(path[1:]):
         found.append(".".join([_OURS, *path[1:]]))
+    if name in _INNER:
+        found.append(_INNER[name])
     return tuple(found)
 
 

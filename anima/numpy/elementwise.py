@@ -39,6 +39,7 @@ from anima.ops import elementwise as ew, shape as sh
 from anima.ops.reduce import reduce_and
 
 ArrayLike = Any
+chooses = False  # whether numbers times truth values are choices, as XLA's are: infinity times False is 0
 
 
 def named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
@@ -113,6 +114,10 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
         a, b = promotion(name, x, y)
         if bool_primitive is not None and numpy_dtype_of(a) == np.bool_:
             return bool_primitive.bind(a, b)
+        if chooses and primitive is ew.mul:
+            for mask, other in (x, b), (y, a):
+                if getattr(mask, "dtype", None) == np.bool_ and is_inexact(numpy_dtype_of(other)):
+                    return select_where(mask, other, constant_like(other, 0))
         return remember(function, primitive, (x, y), (a, b), bind(a, b))
 
     return named(function, name, doc)

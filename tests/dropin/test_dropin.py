@@ -279,3 +279,50 @@ for h in g, jax.vmap(g), jax.jit(g):
     try: print(h(jnp.ones(1)), jax.effects_barrier())
     except Exception as error: print(type(error) in (KeyError, jax.errors.JaxRuntimeError), type(error) is KeyError)
 """) == "True True\nTrue True\nTrue False\n"
+
+
+def test_public_names_by_the_files_that_jax_has_them_in():
+    """As PyTensor, s2fft, jaxns, saiunit, jaxlie, qujax, dynamiqs and others import them."""
+    assert under_jax("""
+import jax, jax.numpy as jnp
+from jax._src.api import jit
+from jax._src.core import concrete_or_error, is_constant_dim
+from jax._src.dispatch import apply_primitive
+from jax._src.dtypes import canonicalize_dtype, to_complex_dtype
+from jax._src.lax import lax as lax_internal
+from jax._src.lax.control_flow.loops import scan
+from jax._src.lib import xla_client
+from jax._src.literals import TypedInt
+from jax._src.numpy.ufuncs import ufunc
+from jax._src.numpy.util import promote_dtypes_complex, promote_dtypes_inexact
+from jax._src.public_test_util import check_close
+from jax._src.scipy.special import gammaln
+from jaxlib.xla_client import Device
+print(jit is jax.jit, scan is jax.lax.scan, lax_internal.add is jax.lax.add, ufunc is jnp.ufunc,
+      xla_client.Device is Device, isinstance(jax.devices()[0], Device))
+print(*(x.dtype for x in [*promote_dtypes_complex(1, jnp.ones(2)), *promote_dtypes_inexact(1, 2)]),
+      to_complex_dtype(jnp.float64), is_constant_dim(3), apply_primitive(jax.lax.add_p, 1, 2), isinstance(3, TypedInt))
+check_close([1.0], [1.0 + 1e-7])
+""") == "True True True True True True\ncomplex64 complex64 float32 float32 complex128 True 3 False\n"
+
+
+def test_all_names_at_once():
+    """As scico takes them."""
+    assert under_jax("""
+import jax.numpy as jnp, jax.numpy.linalg
+print(vars(jnp)["abs"] is jnp.abs, "solve" in jnp.linalg.__dict__, "linalg" in vars(jnp))
+""") == "True True True\n"
+
+
+def test_numbers_times_truth_values_are_choices():
+    assert under_jax("""
+import jax, jax.numpy as jnp
+x = jnp.array([jnp.inf, jnp.nan, -2, -2])
+mask = jnp.array([False, False, False, True])
+print(x * mask, mask * x.astype(complex), jnp.multiply(jnp.ones((2, 1), bool), x)[0], jax.jit(jnp.multiply)(x, mask),
+      mask * jnp.arange(4), mask * mask)
+print(jax.grad(lambda x: jnp.sum(mask * jnp.sin(x)))(jnp.zeros(4)))
+""") == """[ 0.  0.  0. -2.] [ 0.+0.j  0.+0.j  0.+0.j -2.+0.j] [inf nan -2. -2.] [ 0.  0.  0. -2.] [0 0 0 3] \
+[False False False  True]
+[0. 0. 0. 1.]
+"""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from anima.core import avals, dtypes
 from anima.core.avals import AbstractValue as AbstractValue, max_dim as max_dim, min_dim as min_dim
 from anima.core.jaxpr import Literal, Var
@@ -71,3 +73,8 @@ class ShapedArray(metaclass=_TypesOfArrays):
 def is_concrete(x: Any) -> bool:
     """Whether the elements of an operand are known: those of tracers are if they are differentiated at most."""
     return not isinstance(x, Tracer) or x.concrete() is not None
+
+
+def is_constant_dim(d: Any) -> bool:
+    """Whether the size of a dimension is a number."""
+    return isinstance(d, (int, np.integer))

@@ -19,11 +19,13 @@ from anima.dropin.jax.core import (
     ShapedArray as ShapedArray,
     Trace as Trace,
     is_concrete as is_concrete,
+    is_constant_dim as is_constant_dim,
     pytype_aval_mappings as pytype_aval_mappings,
 )
 from anima.extend.core import (
     Effect as Effect,
     Primitive as Primitive,
+    concrete_or_error as concrete_or_error,
     eval_jaxpr as eval_jaxpr,
     find_top_trace as find_top_trace,
     get_opaque_trace_state as get_opaque_trace_state,
@@ -36,10 +38,10 @@ from anima.extend.core import (
 from anima.extend.core.context import TraceTag as TraceTag
 
 __all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
-           "ShapedArray", "Trace", "TraceTag", "Tracer", "Var", "eval_context", "eval_jaxpr",
-           "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "mapped_aval",
-           "physical_aval", "pytype_aval_mappings", "set_current_trace", "take_current_trace",
-           "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
+           "ShapedArray", "Trace", "TraceTag", "Tracer", "Var", "concrete_or_error", "eval_context",
+           "eval_jaxpr", "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete",
+           "is_constant_dim", "mapped_aval", "physical_aval", "pytype_aval_mappings", "set_current_trace",
+           "take_current_trace", "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
 
 
 def trace_state_clean() -> bool:

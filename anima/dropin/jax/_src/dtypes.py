@@ -7,12 +7,14 @@ import numpy as np
 from anima.core.dtypes import (
     ExtendedDType as ExtendedDType,
     TypePromotionError as TypePromotionError,
+    canonicalize_dtype as canonicalize_dtype,
     extended as extended,
 )
 from anima.numpy import finfo as finfo
 
 DType = np.dtype
-__all__ = ["DType", "ExtendedDType", "TypePromotionError", "extended", "finfo", "supports_inf", "to_complex_dtype"]
+__all__ = ["DType", "ExtendedDType", "TypePromotionError", "canonicalize_dtype", "extended", "finfo", "supports_inf",
+           "to_complex_dtype"]
 
 
 def supports_inf(dtype: Any) -> bool:

@@ -1,0 +1,1 @@
+"""`jax._src.lib`: what is below, as libraries import it."""
