@@ -235,6 +235,10 @@ def test_numbers() -> None:
     assert np.isnan(pl.empty((2,), jnp.float32)).all() and pl.empty_ref_like(float32(2)).shape == (2,)
     assert pl.BlockSpec((1,)).replace(block_shape=(2,)).block_shape == (2,)
     assert "VMEM" in dir(tpu) and "tpu" in dir(pl) and "calls" not in dir(pl)
+    from anima.experimental.pallas import triton
+    assert repr(triton.CompilerParams(num_warps=4)) == "CompilerParams(num_warps=4)" and "triton" in dir(pl)
+    with pytest.raises(NotImplementedError, match=r"triton\.load is not implemented: it is part of kernels for GPUs"):
+        triton.load(None)
 
 
 def test_what_is_about_accelerators_names_itself() -> None:

@@ -76,6 +76,13 @@ def test_x64_enabled() -> None:
     assert not anima.config.x64_enabled
 
 
+def test_sizes_of_core_dimensions_may_be_called_by_numbers() -> None:
+    """Which are names like any other."""
+    np.testing.assert_array_equal(jnp.vectorize(jnp.sum, signature="(2)->()")(jnp.ones((4, 3))), [3] * 4)
+    with pytest.raises(ValueError, match="inconsistent size for core dimension '2'"):
+        jnp.vectorize(jnp.dot, signature="(2),(2)->()")(jnp.ones(3), jnp.ones(2))
+
+
 def test_texts_are_numbers_where_a_dtype_is_given() -> None:
     for make in (jnp.float32, lambda x: jnp.array(x, jnp.float32), lambda x: jnp.asarray(np.array(x), "float32")):
         found = make(["3.0", "-1.5e2"])

@@ -107,4 +107,4 @@ semaphore_read = _accelerators("semaphore_read", "copies between the memories of
 semaphore_signal = _accelerators("semaphore_signal", "copies between the memories of an accelerator")
 semaphore_wait = _accelerators("semaphore_wait", "copies between the memories of an accelerator")
 
-globals().update(_errors.public_face(__name__, globals(), ("tpu",)))
+globals().update(_errors.public_face(__name__, globals(), ("tpu", "triton")))

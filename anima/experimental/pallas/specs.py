@@ -224,3 +224,13 @@ def next_power_of_2(x: int) -> int:
 def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """How many elements apart the elements along each axis are, of an array in row-major order."""
     return tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))
+
+
+class CompilerParams:
+    """Wishes to a compiler for accelerators, kept as attributes."""
+
+    def __init__(self, **wishes: Any):
+        self.__dict__.update(wishes)
+
+    def __repr__(self) -> str:
+        return f"CompilerParams({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"

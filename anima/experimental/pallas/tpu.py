@@ -9,7 +9,7 @@ from typing import Any
 from anima import names
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.experimental.pallas.specs import GridSpec, MemoryRef, no_block_spec
+from anima.experimental.pallas.specs import CompilerParams, GridSpec, MemoryRef, no_block_spec
 
 
 class MemorySpace(enum.Enum):
@@ -37,16 +37,6 @@ class PrefetchScalarGridSpec(GridSpec):
                  out_specs: Any = no_block_spec, scratch_shapes: Any = ()):
         super().__init__(grid, in_specs, out_specs, scratch_shapes)
         self.num_scalar_prefetch = num_scalar_prefetch
-
-
-class CompilerParams:
-    """Wishes to a compiler for TPUs, kept as attributes."""
-
-    def __init__(self, **wishes: Any):
-        self.__dict__.update(wishes)
-
-    def __repr__(self) -> str:
-        return f"CompilerParams({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
 
 
 __all__ = ["CMEM", "HBM", "SMEM", "VMEM", "CompilerParams", "MemorySpace", "PrefetchScalarGridSpec"]
