@@ -338,7 +338,7 @@ class ConcreteArray(Array):
         """The array itself: on a CPU results are ready when a call returns."""
         return self
 
-    copy_to_host_async = block_until_ready
+    copy_to_host_async = __copy__ = block_until_ready
 
     def clone(self) -> ConcreteArray:
         """An array of the same elements in memory of its own."""
@@ -438,14 +438,14 @@ class ConcreteArray(Array):
             raise BufferError(f"Python's buffer protocol cannot express arrays of dtype {value.dtype}.")
         return value.data
 
+    def __bytes__(self) -> bytes:
+        return self.__array__().tobytes()
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CPU_DEVICE
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.value.copy(), self.aval.shape, self.aval.dtype, self.aval.weak_type)
-
-    def __copy__(self) -> ConcreteArray:
-        return self
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         return ConcreteArray(self.value.copy(), self.aval)

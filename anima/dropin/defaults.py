@@ -11,7 +11,7 @@ from anima.control.effects import Callback
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.trace import Tracer
 from anima.lax import control
-from anima.numpy import creation, elementwise
+from anima.numpy import creation, elementwise, operators
 from anima.runtime import logs
 
 
@@ -19,7 +19,7 @@ def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
     come back with their keys in order; loops outside of `jit` that call their functions once; numbers that `array`
     makes as values of the program being recorded; failures of functions that programs call back as
-    `JaxRuntimeError`s; names of classes; numbers times
+    `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; numbers times
     truth values as choices; the words of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
@@ -29,6 +29,7 @@ def adopt() -> None:
     control.remembers = True
     creation.stages_numbers = True
     elementwise.chooses = True
+    operators.namespace = "jax.numpy"
     name_classes()
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event

@@ -45,6 +45,12 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
 }.items() for file in files.split()}
 
 
+def view(name: str) -> ModuleType:
+    """A module of JAX's, in a process that may have none yet."""
+    install()
+    return importlib.import_module(name)
+
+
 def _names(module: ModuleType) -> dict[str, Any]:
     """The names that lie in a view itself."""
     return ModuleType.__dict__["__dict__"].__get__(module)  # type: ignore[no-any-return]
@@ -87,6 +93,9 @@ class View(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*_names(self), *(name for source in self._sources for name in dir(source))})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return view, (self.__name__,)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -138,6 +147,8 @@ class _Loader:
         assert isinstance(module, View)
         module._sources = tuple(map(importlib.import_module, self.sources))
         module.__doc__ = module._sources[0].__doc__
+        if module.__name__ == "jax":  # arrays name it as the module of their functions
+            importlib.import_module("jax.numpy")
 
 
 @cache

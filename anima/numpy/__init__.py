@@ -468,7 +468,7 @@ from anima.numpy.ufuncs import (
     ufunc,
 )
 
-_operators.install(lambda: sys.modules[__name__])
+_operators.install(__name__)
 __array_api_version__ = "2024.12"
 globals().update(_errors.public_face(__name__, globals(), ("fft", "linalg")))  # errors show the user's frames only
 

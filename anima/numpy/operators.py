@@ -1,11 +1,12 @@
 """What operators and methods of arrays mean: fills the table in `core/array.py`.
 
-An operator gives way (`NotImplemented`) to objects that are no array, so that their own reflected
-operator may answer; lists and tuples are refused, as functions refuse them.
+An operator gives way (`NotImplemented`) to objects that are no array, though NumPy may make one of them, so that
+their own reflected operator may answer; lists and tuples are refused, as functions refuse them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ from anima.api.devices import device_put
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray, install_operators
 from anima.core.state import current
-from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
     diagonals,
@@ -50,11 +50,8 @@ class _Operands(dict):
     """Types of operands: True if an operator takes them, False if it gives way, None if it refuses."""
 
     def __missing__(self, kind: type) -> bool | None:
-        if issubclass(kind, (list, tuple, set, dict)):
-            accepted: bool | None = None
-        else:
-            accepted = issubclass(kind, (Array, np.ndarray, np.generic, bool, int, float, complex)) \
-                or hasattr(kind, "__jax_array__") or (hasattr(kind, "__array__") and hasattr(kind, "dtype"))
+        accepted = None if kind in (list, tuple, set, dict) else hasattr(kind, "__jax_array__") or issubclass(
+            kind, (Array, np.ndarray, np.generic, bool, int, float, complex))
         self[kind] = accepted
         return accepted
 
@@ -76,7 +73,7 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
         if accepts[type(x)] and accepts[type(y)]:
             return function(x, y)
         for other in (x, y):
-            if accepts[type(other)] is None and not is_array_like(other):
+            if accepts[type(other)] is None:
                 raise TypeError(f"unsupported operand type(s) for {symbol}: {type(x).__name__!r} and "
                                 f"{type(y).__name__!r}")
         return NotImplemented
@@ -201,13 +198,19 @@ def _copy(x: Array) -> Array:
     return creation.copy(x)
 
 
-def install(namespace: Callable[[], Any]) -> None:
-    """Fills the table; `namespace()` is the module that `x.__array_namespace__()` returns."""
-    def array_namespace(api_version: str | None = None) -> Any:
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"anima.numpy does not provide array API version {api_version!r}")
-        return namespace()
+def _array_namespace(api_version: str | None = None) -> Any:
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"anima.numpy does not provide array API version {api_version!r}")
+    return sys.modules[namespace]
 
+
+namespace = ""  # the module that `x.__array_namespace__()` returns
+
+
+def install(name: str) -> None:
+    """Fills the table; `name` is that of the module that arrays tell as theirs."""
+    global namespace
+    namespace = name
     binary: dict[str, Any] = {name: getattr(elementwise, name) for name in _SYMBOLS if name != "matmul"}
     binary["matmul"] = linear.matmul
     table = {name: _operator(symbol, binary[name]) for name, symbol in _SYMBOLS.items()}
@@ -219,7 +222,7 @@ def install(namespace: Callable[[], Any]) -> None:
         "round_method": _round, "to_device": device_put,
         "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
         "ref_addupdate": refs.addupdate,
-        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
+        "array_namespace": _array_namespace, "byteswap": _byteswap, "compress": _compress,
         "unstack": _rows, "pprint": _pprint})
     install_operators(table)
 

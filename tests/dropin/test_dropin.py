@@ -326,3 +326,31 @@ print(jax.grad(lambda x: jnp.sum(mask * jnp.sin(x)))(jnp.zeros(4)))
 [False False False  True]
 [0. 0. 0. 1.]
 """
+
+
+def test_modules_are_pickled_by_name(tmp_path):
+    """As cloudpickle does, for functions that name them; the process that loads them may have none."""
+    path = str(tmp_path / "modules")
+    under_jax(f"import jax, jax.numpy as jnp, pickle; pickle.dump([jax, jnp], open({path!r}, 'wb'))")
+    loaded = f"import pickle; a, b = pickle.load(open({path!r}, 'rb')); import jax; print(a is jax, b is jax.numpy)"
+    assert python("-c", loaded) == "True True\n"
+
+
+def test_the_namespace_of_arrays_is_the_one_of_jax():
+    assert under_jax("import jax.numpy as jnp; x = jnp.ones(1); print(x.__array_namespace__() is jnp, jnp.__name__)"
+                     ) == "True jax.numpy\n"
+
+
+def test_operations_that_have_rules_as_methods():
+    """As those of kfac-jax."""
+    assert under_jax("""
+import jax
+class Tag(jax.extend.core.Primitive):
+    multiple_results = True
+    def __init__(self):
+        super().__init__("tag")
+        jax.interpreters.mlir.register_lowering(self, lambda context, *args: args)
+    def impl(self, *args): return args
+    def abstract_eval(self, *avals): return avals, jax.core.no_effects
+print(*Tag().bind(2.0, 3.0), *jax.jit(Tag().bind)(1.0, 4.0), jax.make_jaxpr(Tag().bind)(1.0))
+""") == "2.0 3.0 1.0 4.0 { lambda ; a:f32[]. let b:f32[] = tag a in (b,) }\n"

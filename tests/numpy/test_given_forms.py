@@ -94,3 +94,41 @@ def test_texts_are_numbers_where_a_dtype_is_given() -> None:
             jnp.array(given)
     with pytest.raises(ValueError, match="could not convert string to float"):
         jnp.array(["a"], float)
+
+
+def test_bytes_of_arrays_are_their_memory() -> None:
+    for x in jnp.arange(3), jnp.ones((2, 2), jnp.bfloat16), jnp.float32(2), jnp.ones((0, 3)):
+        assert bytes(x) == np.asarray(x).tobytes()
+
+
+def test_operators_give_way_to_objects_that_are_no_arrays() -> None:
+    """Though NumPy could make arrays of them: quantities with units, sparse matrices, operators of other libraries."""
+    class Quantity:
+        shape, ndim, dtype = (3,), 1, np.dtype("float32")
+        __hash__ = None  # type: ignore[assignment]
+
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            return np.arange(3.0)
+
+        def __rmul__(self, other: object) -> str:
+            return "rmul"
+
+        def __gt__(self, other: object) -> str:
+            return "gt"
+
+        def __eq__(self, other: object) -> str:  # type: ignore[override]
+            return "eq"
+
+    class Names(list):
+        def __rmul__(self, other: object) -> str:
+            return "names"
+
+    for x in jnp.ones(3), jnp.float32(1):
+        found = [x * Quantity(), x < Quantity(), x == Quantity(), x * Names("abc")]
+        assert found == ["rmul", "gt", "eq", "names"]
+        anima.jit(lambda x, found=found: found.append(x * Quantity()))(x)
+        assert found[-1] == "rmul"
+        with pytest.raises(TypeError, match="unsupported operand"):
+            x + Quantity()
+        with pytest.raises(TypeError, match="unsupported operand"):
+            x * [1.0, 2.0, 3.0]

@@ -41,7 +41,8 @@ class Primitive(core.Primitive):
     `interpreters.batching.primitive_batchers[p]` is.
 
     All take the parameters that `bind(*args, **params)` is given as keywords. With `multiple_results = True`, there
-    is a list of results, of their types, and so on.
+    is a list of results, of their types, and so on. Subclasses may have the rules as methods: `impl(*args, **params)`
+    and `abstract_eval(*types, **params) -> (types of the results, effects)`.
 
     >>> cube_p = Primitive("cube")
     >>> infer = cube_p.def_abstract_eval(lambda x: x)
@@ -56,10 +57,13 @@ class Primitive(core.Primitive):
     map_primitive = skip_canonicalization = ref_allocating = ref_primitive = False
     is_effectful: Callable[..., bool] | None = None
 
-    def __init__(self, name: str, multiple_results: bool = False):
+    def __init__(self, name: str, multiple_results: bool | None = None):
         super().__init__(name)
-        self.multiple_results = multiple_results
+        if multiple_results is not None:
+            self.multiple_results = multiple_results
         self._found = threading.local()  # effects that the types of the last application told
+        if type(self).abstract_eval is not core.Primitive.abstract_eval:
+            self.def_effectful_abstract_eval(self.abstract_eval)
 
     def _missing(self, rule: str, advice: str = "") -> NotImplementedError:
         return super()._missing(rule, advice or _SETTERS.get(rule, ""))
