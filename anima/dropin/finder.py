@@ -147,8 +147,8 @@ class _Loader:
         assert isinstance(module, View)
         module._sources = tuple(map(importlib.import_module, self.sources))
         module.__doc__ = module._sources[0].__doc__
-        if module.__name__ == "jax":  # arrays name it as the module of their functions
-            importlib.import_module("jax.numpy")
+        if module.__name__ == "jax":
+            getattr(module, "numpy")  # noqa: B009  arrays tell it as the module of their functions
 
 
 @cache
