@@ -151,3 +151,66 @@ def test_long_chains_of_moves() -> None:
     np.testing.assert_allclose(anima.jit(lambda x: lax.fori_loop(0, 3, step, x))(X), X + 6 * A.sum(), rtol=1e-5)
     closed = inline(anima.make_jaxpr(lambda x: lax.fori_loop(0, 3, step, x))(X))
     assert len(names(hoist(closed))) > 600
+
+
+def _root(a: Any) -> Any:
+    return lax.while_loop(lambda s: (jnp.abs(s * s - a) > 1e-3).any(), lambda s: (s + a / s) / 2, a + 1.0)
+
+
+def _sums(a: Any) -> Any:
+    return lax.scan(lambda c, x: (c + jnp.sin(x * c), c), jnp.float32(1), a)[0]
+
+
+def _choice(a: Any) -> Any:
+    return lax.cond(a[0] > 0, _sums, lambda a: a.prod(), a)
+
+
+def _in_scan(inner: Any, length: int = 4) -> Any:
+    return lambda x, a: lax.fori_loop(0, length, lambda _, s: s * 0.5 + inner(a).sum(), x)
+
+
+def _in_while(inner: Any) -> Any:
+    return lambda x, a: lax.while_loop(lambda s: s[0] < 3 * a[0] + 1, lambda s: (s[0] + 1, s[1] + inner(a).sum()),
+                                       (x, x))
+
+
+LOOPS = {"while in scan": (_in_scan(_root), True), "scan in scan": (_in_scan(_sums), True),
+         "choice in scan": (_in_scan(_choice), True), "scan in while": (_in_while(_sums), True),
+         "choice in while": (_in_while(_choice), True), "while in while": (_in_while(_root), False),
+         "while in a scan without iterations": (_in_scan(_root, 0), False),
+         "while in choice in while": (_in_while(lambda a: lax.cond(a[0] > 0, _root, jnp.sin, a)), False),
+         "with the carry": (lambda x, a: lax.fori_loop(0, 4, lambda _, s: s * 0.5 + _root(a + s).sum(), x), False)}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_within_loops(name: str) -> None:
+    """Those that may have no end only where the loop around them runs for sure."""
+    fun, moves = LOOPS[name]
+    closed = inline(anima.make_jaxpr(fun)(X, A))
+    after = hoist(closed)
+    check_jaxpr(after.jaxpr)
+    loops = ("while", "scan", "cond")
+    assert sum(n in loops for n in names(after)) == sum(n in loops for n in names(closed)) + moves
+    with anima.disable_jit():
+        expected = fun(X, A)
+    for found in anima.jit(fun)(X, A), anima.jit(anima.vmap(fun, (0, None)))(np.stack([X, X]), A):
+        for a, b in zip(anima.tree.leaves(found), anima.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, np.broadcast_to(b, np.shape(a)), rtol=1e-5)
+
+
+def test_loops_that_never_end_are_not_begun() -> None:
+    forever = lambda a: lax.while_loop(lambda s: (s == s).all(), lambda s: s + 0.0, a)
+    fun = anima.jit(lambda n, a: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + forever(a)), (0, a))[1])
+    np.testing.assert_array_equal(fun(0, A), A)
+
+
+def test_loops_with_effects_stay() -> None:
+    seen: list[float] = []
+
+    def inner(a: Any) -> Any:
+        anima.debug.callback(lambda x: seen.append(float(x)), a[0])
+        return _sums(a)
+
+    anima.jit(_in_scan(inner))(X, A)
+    anima.effects_barrier()
+    assert len(seen) == 4

@@ -4,7 +4,7 @@
 
 What only moves elements, or makes an array much larger than what it is made of, stays in the loop: there it
 costs nothing, or less than memory would. A loop without iterations pays for what it does not use; nothing
-that is moved has effects.
+that is moved has effects. Loops within are moved, too: those that may not end, where there are iterations for sure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from anima.compiler.lowering.contract import SMALL_PRODUCT
 from anima.compiler.rewriting.inline import has_programs
 from anima.control.elimination import tridiagonal_factors_p, tridiagonal_solve_p, tridiagonal_substitution_p
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var, subjaxprs
 from anima.ops.contract import dot_general_p
 from anima.ops.shape import transpose_p
 from anima.util import split_list
@@ -26,6 +26,7 @@ LONG = 4       # least rows of a matrix for each of its columns,
 MOST = 1 << 18  # and most elements of it: of larger ones, memory is the limit
 TALL = 32       # rows of which any matrix is turned
 FEW = 3 << 12   # that has at most so many elements
+_LOOPS = ("cond", "scan", "while")
 LINES = 8       # columns of a result up to which a small product is written out
 
 
@@ -34,15 +35,15 @@ def invariant(eqn: Eqn) -> tuple[list[Eqn], Eqn]:
     p = eqn.params
     if eqn.primitive.name == "while":
         for_cond, for_body, carry = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
-        first, cond, for_cond = _taken_out(p["cond_jaxpr"], for_cond)
-        second, body, for_body = _taken_out(p["body_jaxpr"], for_body)
+        first, cond, for_cond = _taken_out(p["cond_jaxpr"], for_cond, True)
+        second, body, for_body = _taken_out(p["body_jaxpr"], for_body, False)
         if not first and not second:
             return [], eqn
         params = {**p, "cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": len(for_cond),
                   "body_nconsts": len(for_body)}
         return [*first, *second], eqn.replace(params=params, invars=[*for_cond, *for_body, *carry])
     consts, others = split_list(eqn.invars, [p["num_consts"]])
-    before, body, consts = _taken_out(p["jaxpr"], consts)
+    before, body, consts = _taken_out(p["jaxpr"], consts, p["length"] > 0)
     if not before:
         return [], eqn
     args = [*consts, *others]
@@ -50,11 +51,12 @@ def invariant(eqn: Eqn) -> tuple[list[Eqn], Eqn]:
     return before, eqn.replace(params=params, invars=args)
 
 
-def _taken_out(closed: ClosedJaxpr, consts: Sequence[Atom]) -> tuple[list[Eqn], ClosedJaxpr, list[Atom]]:
+def _taken_out(closed: ClosedJaxpr, consts: Sequence[Atom], runs: bool) -> tuple[list[Eqn], ClosedJaxpr, list[Atom]]:
     """The equations that depend on the first arguments alone, for their values outside (`consts`); the program
-    without these, with their results as more such arguments; all their values."""
+    without these, with their results as more such arguments; all their values. `runs` tells that it does so at least
+    once."""
     jaxpr = closed.jaxpr
-    found = _InvariantEqns(jaxpr.invars[:len(consts)], Counter(v for e in jaxpr.eqns for v in e.invars))
+    found = _InvariantEqns(jaxpr.invars[:len(consts)], Counter(v for e in jaxpr.eqns for v in e.invars), runs)
     for eqn in jaxpr.eqns:
         found.add(eqn)
     if not found.wanted:
@@ -85,8 +87,8 @@ class _InvariantEqns:
     of that was only moved, none for numbers.
     """
 
-    def __init__(self, consts: Sequence[Var], uses: Counter[Atom]) -> None:
-        self.consts, self.uses = set(consts), uses
+    def __init__(self, consts: Sequence[Var], uses: Counter[Atom], runs: bool) -> None:
+        self.consts, self.uses, self.runs = set(consts), uses, runs
         self.eqns: list[Eqn] = []
         self.makers: dict[Var, Eqn] = {}
         self.wanted: list[Eqn] = []
@@ -107,7 +109,12 @@ class _InvariantEqns:
         if transposed is not None:
             self.wanted.append(transposed)
         reads = [v for v in eqn.invars if not isinstance(v, Literal)]
-        if eqn.effects or has_programs(eqn.params) or any(v not in self.consts and v not in self.makers for v in reads):
+        if eqn.effects or any(v not in self.consts and v not in self.makers for v in reads):
+            return
+        if has_programs(eqn.params):
+            if reads and eqn.primitive.name in _LOOPS and (self.runs or _ends(eqn)):
+                self.wanted.append(eqn)
+                self.makers.update(dict.fromkeys(eqn.outvars, eqn))
             return
         size, free = sum(v.aval.size for v in eqn.outvars), [v for v in reads if self._is_free(v)]
         if len(free) == len(reads):
@@ -128,6 +135,11 @@ class _InvariantEqns:
 
     def _elements(self, v: Var) -> int:
         return self.made_of.get(v, v.aval.size)
+
+
+def _ends(eqn: Eqn) -> bool:
+    """Whether an equation has an end for sure."""
+    return eqn.primitive.name != "while" and all(_ends(e) for inner in subjaxprs(eqn.params) for e in inner.eqns)
 
 
 def _factored(eqn: Eqn, is_known: Callable[[Atom], bool]) -> tuple[Eqn, Eqn] | None:
