@@ -437,6 +437,8 @@ class JitFunction:
         return tuple(tree.leaves((donated, [v for k, v in kwargs.items() if k in self.donated_names])))
 
     def _check_given_once(self, entry: Entry, leaves: Sequence[Any]) -> None:
+        if not entry.donated or len({*map(id, leaves)}) == len(leaves):
+            return
         for k in entry.donated:
             x = leaves[k]
             if isinstance(x, ConcreteArray) and sum(leaf is x for leaf in leaves) > 1:
