@@ -25,6 +25,7 @@ from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.elsewhere import machine_of, run
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.mesh import current_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
     check_together,
@@ -39,7 +40,7 @@ from anima.core.placement import (
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
-from anima.ops.placing import check_fits, check_known, constrained_to, on_current_mesh
+from anima.ops.placing import check_fits, check_known, concrete, constrained_to, on_current_mesh
 from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.transforms.discharge import discharged
@@ -122,7 +123,9 @@ def _prefix(name: str, given: Any) -> Prefix | None:
 
 def _resolved(given: Any, full: Any, name: str) -> list[Sharding | None]:
     found = tree.broadcast_prefix(given, full, is_leaf=_is_leaf, what=f"pjit {name}")
-    shardings = [on_current_mesh("jit", s, name) if isinstance(s, PartitionSpec) else s for s in found]
+    shardings = [on_current_mesh("jit", s, name) if isinstance(s, PartitionSpec)
+                 else concrete(s, None) if s is not None and _is_abstract(s) and not current_mesh().empty else s
+                 for s in found]
     for sharding in {s for s in shardings if s is not None and not _is_abstract(s)}:
         check_known(sharding)
     return shardings

@@ -196,6 +196,10 @@ def test_the_mesh_that_is_set(scope: Scope) -> None:
     with anima.set_mesh(scope.auto):  # a mesh without devices stands for the one that is set
         abstract = NamedSharding(scope.auto.abstract_mesh, P("x"))
         assert anima.jit(lambda: lax.with_sharding_constraint(jnp.ones((8, 2)), abstract))().sharding == scope.N("x")
+        ones = np.ones((8, 2), np.float32)
+        assert anima.jit(lambda x: x * 2, out_shardings=abstract)(ones).sharding == scope.N("x")
+        assert anima.jit(lambda x: {"a": x}, out_shardings={"a": abstract})(ones)["a"].sharding == scope.N("x")
+        assert anima.jit(lambda x: x * 2, in_shardings=abstract)(ones).sharding == scope.N("x")
     with pytest.warns(DeprecationWarning), scope.auto:
         assert lax.with_sharding_constraint(X, P("y")).sharding == scope.N("y")
 
