@@ -542,10 +542,7 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
             "anima_" + name: _other(name).value for name in OTHER_OPTIONS}
 
     def trace_key(self) -> Hashable:
-        """The options that a traced program depends on, hashable: a part of each key of compiled code.
-
-        Equal options give the same object, which is quick to look up.
-        """
+        """The options that a traced program depends on, hashable: the same object, if they are equal."""
         return self.call_key().unguarded
 
     def call_key(self) -> _TraceKey:
@@ -571,8 +568,10 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         return _Override(_KEYED[:len(key.values)], key.values)  # contexts of users' may have been added since
 
     def parse_flags_with_absl(self) -> None:
-        """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""
+        """Set the options that the command line gives (`--jax_debug_nans=True`); absl's flags have their defaults."""
         self.parse_flags(sys.argv[1:])
+        if (flags := sys.modules.get("absl.flags")) is not None and not flags.FLAGS.is_parsed():
+            flags.FLAGS([""])
 
     config_with_absl = parse_flags_with_absl
 

@@ -354,3 +354,18 @@ class Tag(jax.extend.core.Primitive):
     def abstract_eval(self, *avals): return avals, jax.core.no_effects
 print(*Tag().bind(2.0, 3.0), *jax.jit(Tag().bind)(1.0, 4.0), jax.make_jaxpr(Tag().bind)(1.0))
 """) == "2.0 3.0 1.0 4.0 { lambda ; a:f32[]. let b:f32[] = tag a in (b,) }\n"
+
+
+def test_flags_of_absl_have_their_defaults_once_those_of_jax_are_parsed():
+    assert under_jax("""
+import sys, types
+class Flags:
+    parsed = None
+    def is_parsed(self): return self.parsed is not None
+    def __call__(self, arguments): self.parsed = arguments
+sys.modules["absl.flags"] = module = types.ModuleType("absl.flags")
+module.FLAGS = Flags()
+import jax
+jax.config.parse_flags_with_absl()
+print(module.FLAGS.parsed)
+""") == "['']\n"

@@ -1,11 +1,12 @@
-"""`jax._src.xla_bridge`: which backends have been started, so that how many devices there are is settled."""
+"""`jax._src.xla_bridge`: the backend, and which have been started, so that how many devices there are is settled."""
 
 from collections.abc import Iterator, Mapping
 
 from anima.config import device_count_is_fixed
 from anima.core.device import Client
+from anima.extend.backend import get_backend as get_backend
 
-__all__ = ["_backends"]
+__all__ = ["_backends", "get_backend"]
 
 
 class _Backends(Mapping[str, Client]):
