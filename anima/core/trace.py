@@ -97,8 +97,12 @@ class Tracer(Array):
             owner.made.append(weakref.ref(self))
 
     @property
-    def _trace(self) -> Trace:
+    def _trace(self) -> Trace:  # tracers of libraries set it
         return self.owner
+
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self.owner = trace
 
     def concrete(self) -> Any:
         """The value, where the trace knows one; None otherwise."""

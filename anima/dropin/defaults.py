@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from functools import cache
+from typing import Any
 
 from anima import tree_engine
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
 from anima.core.array import Array, ConcreteArray, PlacedArray
+from anima.core.primitive import Primitive
+from anima.core.state import current
 from anima.core.trace import Tracer
 from anima.lax import control
 from anima.numpy import creation, elementwise, operators
@@ -19,8 +24,8 @@ def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
     come back with their keys in order; loops outside of `jit` that call their functions once; numbers that `array`
     makes as values of the program being recorded; failures of functions that programs call back as
-    `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; numbers times
-    truth values as choices; the words of `log_compiles` that tests look for."""
+    `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
+    for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name = "jit"
@@ -31,6 +36,7 @@ def adopt() -> None:
     elementwise.chooses = True
     operators.namespace = "jax.numpy"
     name_classes()
+    Primitive.bind = _bind  # type: ignore[method-assign]
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event
 
@@ -44,3 +50,19 @@ def name_classes() -> None:
     while waiting:
         waiting += (tracer := waiting.pop()).__subclasses__()
         tracer.__module__ = "jax._src.core"
+
+
+_WISHES = frozenset(("accuracy", "out_sharding", "sharding"))  # parameters that operations have in JAX only, mostly
+
+
+def _bind(self: Primitive, *args: Any, **params: Any) -> Any:
+    """As `Primitive.bind`, which takes no parameters that are not the operation's: wishes for nothing are left out."""
+    for name in _WISHES.intersection(params):
+        if params[name] is None and not _has(type(self), name):
+            del params[name]
+    return current.trace.process(self, args, params)
+
+
+@cache
+def _has(kind: type[Primitive], name: str) -> bool:
+    return name in inspect.signature(kind.infer).parameters

@@ -40,7 +40,7 @@ class Trace(core.Trace, metaclass=_AnyTrace):
     parent_trace: core.Trace | None = None
 
     def __init__(self) -> None:
-        super().__init__(None)
+        super().__init__(getattr(self, "parent_trace", None))
 
     @property
     def parent(self) -> core.Trace | None:
@@ -50,6 +50,10 @@ class Trace(core.Trace, metaclass=_AnyTrace):
     @parent.setter
     def parent(self, trace: core.Trace | None) -> None:
         self.parent_trace = trace
+
+    def full_raise(self, x: Any) -> Any:
+        """A value, for this trace: itself."""
+        return x
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if primitive is custom_jvp_call_p:

@@ -369,3 +369,33 @@ import jax
 jax.config.parse_flags_with_absl()
 print(module.FLAGS.parsed)
 """) == "['']\n"
+
+
+def test_parameters_that_operations_have_in_jax_only():
+    """Where they wish for nothing; and a library's own interpreter, as quax has one."""
+    assert under_jax("""
+import jax, jax.numpy as jnp, jax._src.core as core
+from jax import lax
+print(lax.broadcast_in_dim_p.bind(1.0, shape=(2,), broadcast_dimensions=(), sharding=None),
+      jax.jit(lambda x: lax.exp_p.bind(x, accuracy=None))(0.0), isinstance(lax.add_p, jax.extend.core.Primitive))
+try: lax.exp_p.bind(0.0, accuracy="high")
+except TypeError as error: print("accuracy" in str(error))
+class Tracer(core.Tracer):
+    __slots__ = ("value",)
+    def __init__(self, trace, value): self._trace, self.value = trace, value
+    aval = property(lambda self: core.get_aval(self.value))
+class Doubling(core.Trace):
+    __slots__ = ("parent_trace",)
+    def __init__(self, parent_trace):
+        self.parent_trace = parent_trace
+        super().__init__()
+    def process_primitive(self, primitive, tracers, params):
+        with core.set_current_trace(self.parent_trace):
+            return Tracer(self, 2 * primitive.bind(*[getattr(t, "value", t) for t in tracers], **params))
+def doubled(f, x):
+    with core.take_current_trace() as parent:
+        trace = Doubling(parent)
+        with core.set_current_trace(trace): out = f(Tracer(trace, x))
+        return trace.full_raise(out).value
+print(doubled(jnp.sin, 0.5), jax.jit(lambda x: doubled(lambda y: y + 1, x))(3.0))
+""") == "[1. 1.] 1.0 True\nTrue\n0.9588511 8.0\n"

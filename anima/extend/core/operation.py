@@ -25,7 +25,14 @@ from anima.ops.family import ELEMENTWISE, REAL, Elementwise
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
 
-class Primitive(core.Primitive):
+class _AnyPrimitive(type):
+    """What `isinstance` asks: Anima's own operations are operations."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or (cls is Primitive and isinstance(instance, core.Primitive))
+
+
+class Primitive(core.Primitive, metaclass=_AnyPrimitive):
     """An operation whose rules are set one by one; those that are missing raise a NotImplementedError when needed.
 
     `def_abstract_eval(rule)`: types of the results, `ShapedArray`s, for those of the arguments. Needed wherever the

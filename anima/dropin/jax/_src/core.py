@@ -1,5 +1,7 @@
 """What libraries read of `jax._src.core`: the public types, and a few questions."""
 
+from typing import Any
+
 from anima.core.avals import AbstractValue as AbstractValue
 from anima.core.jaxpr import (
     ClosedJaxpr as ClosedJaxpr,
@@ -29,6 +31,7 @@ from anima.extend.core import (
     eval_jaxpr as eval_jaxpr,
     find_top_trace as find_top_trace,
     get_opaque_trace_state as get_opaque_trace_state,
+    jaxpr_as_fun as jaxpr_as_fun,
     mapped_aval as mapped_aval,
     set_current_trace as set_current_trace,
     take_current_trace as take_current_trace,
@@ -39,9 +42,10 @@ from anima.extend.core.context import TraceTag as TraceTag
 
 __all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
            "ShapedArray", "Trace", "TraceTag", "Tracer", "Var", "concrete_or_error", "eval_context",
-           "eval_jaxpr", "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete",
-           "is_constant_dim", "mapped_aval", "physical_aval", "pytype_aval_mappings", "set_current_trace",
-           "take_current_trace", "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
+           "eval_jaxpr", "find_top_trace", "full_lower", "get_aval", "get_opaque_trace_state",
+           "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval", "physical_aval",
+           "pytype_aval_mappings", "set_current_trace", "take_current_trace", "trace_state_clean",
+           "unmapped_aval", "valid_jaxtype"]
 
 
 def trace_state_clean() -> bool:
@@ -52,3 +56,8 @@ def trace_state_clean() -> bool:
 def physical_aval(aval: AbstractValue) -> AbstractValue:
     """The type of the bytes that an array is stored as: its own."""
     return aval
+
+
+def full_lower(x: Any) -> Any:
+    """An operand: here, no tracer stands for what a lower one could."""
+    return x.full_lower() if isinstance(x, Tracer) else x
