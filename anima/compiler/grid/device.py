@@ -121,16 +121,19 @@ class Nvptx:
 
     @staticmethod
     def finish(text: str, kernels: Sequence[Nvptx]) -> str:
-        attributes = []
+        attributes, bounds = [], []  # these metadata, as LLVM 20 wants them; later ones take them, too
         for number, kernel in enumerate(kernels):
             name = f"@{kernel.entry}("
             head, _, rest = text.partition(f"define void {name}")
             params, _, body = rest.partition(") #0")
             text = f"{head}define ptx_kernel void {name}{params}) #{number + 2}{body}"
-            attributes.append(f'attributes #{number + 2} = {{ nounwind "nvvm.maxntid"="{kernel.threads}" }}')
+            attributes.append(f"attributes #{number + 2} = {{ nounwind }}")
+            bounds.append(f"!{10 ** 6 + number}")  # beyond those of the module
+            attributes.append(f'{bounds[-1]} = !{{ptr @{kernel.entry}, !"maxntidx", i32 {kernel.threads}}}')
         single = all(kernel.single for kernel in kernels)
         calls = "call void @anima.call_back(" in text
-        return "\n".join([text, _NVPTX, "" if single else _GRID_BARRIER, _CALL_BACK if calls else "", *attributes])
+        return "\n".join([text, _NVPTX, "" if single else _GRID_BARRIER, _CALL_BACK if calls else "", *attributes,
+                          f"!nvvm.annotations = !{{{', '.join(bounds)}}}"])
 
 
 _NVPTX = """
