@@ -45,10 +45,6 @@ class Recalled(partial[Any]):
     """A rule that is the same thing in each call."""
 
 
-class _NeedsProgram(Exception):
-    """A function with rules cannot be called as it is: its program is needed."""
-
-
 def _runs_at_once(trace: Trace | None) -> bool:
     """Whether operations are differentiated and mapped at most, not recorded."""
     while isinstance(trace, BatchTrace) or trace.derives:
@@ -141,19 +137,21 @@ class Custom:
 
     def derived(self, args: Sequence[Any]) -> Any:
         """What the rule gives where operations run at once, or the function does where nothing that it takes has a
-        tangent: neither is traced, so that they may be any that take arrays. `_NeedsProgram` elsewhere, as where an
-        argument that is not to be differentiated has a tangent; UnexpectedTracerError if something that has one is
-        closed over, which the function's program tells more about."""
+        tangent: neither is traced, so that they may be any that take arrays. NotImplemented elsewhere: where an
+        argument that is not to be differentiated has a tangent, or what is closed over, of which the program tells."""
         trace = current.trace
-        if not any(map(trace.moves, tree.leaves(args))):
-            return under(trace.parent, self, *args)
         nondiff, rest = self._apart(args)
-        if (not isinstance(trace, JVPTrace) or any(map(trace.moves, tree.leaves(nondiff)))
-                or (not self.is_ours and not _runs_at_once(trace))):
-            raise _NeedsProgram
-        leaves, in_tree = tree.flatten(rest)
-        t = TracedBody(None, [], [*map(as_operand, leaves)], in_tree, _Found(), nondiff)
-        return self.call(t, self.rule(t))
+        try:
+            if not any(map(trace.moves, tree.leaves(args))):
+                return under(trace.parent, self, *args)
+            if (not isinstance(trace, JVPTrace) or any(map(trace.moves, tree.leaves(nondiff)))
+                    or (not self.is_ours and not _runs_at_once(trace))):
+                return NotImplemented
+            leaves, in_tree = tree.flatten(rest)
+            t = TracedBody(None, [], [*map(as_operand, leaves)], in_tree, _Found(), nondiff)
+            return self.call(t, self.rule(t))
+        except errors.UnexpectedTracerError:
+            return NotImplemented
 
     def call(self, t: TracedBody, rule: Callable[..., Any]) -> Any:
         """One equation, or what the trace makes of it."""
@@ -224,10 +222,8 @@ class custom_jvp(Custom):
         recalled = self.is_ours and current.trace.recalls and not kwargs
         if current.trace.derives and not recalled:
             args, kwargs = self._positional(args, kwargs), {}
-            try:
-                return self.derived(args)
-            except (_NeedsProgram, errors.UnexpectedTracerError):
-                pass
+            if (found := self.derived(args)) is not NotImplemented:
+                return found
         t, rule = self._recalled(args) if recalled else self._traced(args, kwargs)
         return self.call(t, rule)
 
@@ -322,10 +318,8 @@ class custom_vjp(Custom):
             return self.fun(*args, **kwargs)
         if current.trace.derives:
             args, kwargs = self._positional(args, kwargs), {}
-            try:
-                return self.derived(args)
-            except (_NeedsProgram, errors.UnexpectedTracerError):
-                pass
+            if (found := self.derived(args)) is not NotImplemented:
+                return found
         t = self.trace_body(args, kwargs)
         return self.call(t, self.rule(t))
 
