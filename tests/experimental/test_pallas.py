@@ -235,6 +235,8 @@ def test_numbers() -> None:
     assert np.isnan(pl.empty((2,), jnp.float32)).all() and pl.empty_ref_like(float32(2)).shape == (2,)
     assert pl.BlockSpec((1,)).replace(block_shape=(2,)).block_shape == (2,)
     assert "VMEM" in dir(tpu) and "tpu" in dir(pl) and "calls" not in dir(pl)
+    spec = pl.BlockSpec((2,), lambda i: (i,), pipeline_mode=pl.Buffered(buffer_count=3))
+    assert spec.pipeline_mode == pl.Buffered(3) != pl.Buffered(3, use_lookahead=True)
     from anima.experimental.pallas import triton
     assert repr(triton.CompilerParams(num_warps=4)) == "CompilerParams(num_warps=4)" and "triton" in dir(pl)
     with pytest.raises(NotImplementedError, match=r"triton\.load is not implemented: it is part of kernels for GPUs"):

@@ -34,6 +34,8 @@ from anima.experimental.pallas.specs import (
     BlockDim as BlockDim,
     Blocked as Blocked,
     BlockSpec as BlockSpec,
+    Buffered as Buffered,
+    CompilerParams as CompilerParams,
     CostEstimate as CostEstimate,
     Element as Element,
     GridSpec as GridSpec,

@@ -72,6 +72,14 @@ class Element:
     padding: tuple[int, int] = (0, 0)
 
 
+@record
+class Buffered:
+    """A `pipeline_mode`: how many blocks an accelerator keeps, and whether it fetches them long before their steps."""
+
+    buffer_count: int
+    use_lookahead: bool = False
+
+
 squeezed = Squeezed()
 BlockDim = int | None | Squeezed | Blocked | Element
 
