@@ -254,6 +254,21 @@ def delay(m: Any) -> Callable[[Any], Any]:
     return run
 
 
+def transport(m: Any) -> Callable[..., Any]:
+    """Sinkhorn's steps under a cost that takes a loop itself, and is the same in each of them."""
+    lax, exp, log = library(m).lax, m.exp, m.log
+
+    def cost(a: Any, b: Any) -> Any:
+        product = a[:, None] * b[None]
+        return lax.while_loop(lambda s: abs(s * s - product).max() > 1e-4, lambda s: (s + product / s) / 2, product + 1)
+
+    def run(a: Any, b: Any) -> Any:
+        return lax.fori_loop(0, 50, lambda _, g: -log(exp(-log(exp(g[None] - cost(a, b)).sum(1))[:, None]
+                                                          - cost(a, b)).sum(0)), b * 0)
+
+    return run
+
+
 def events(m: Any) -> Callable[[Any], Any]:
     """Times at which a falling ball hits the ground, kept if it does."""
     def step(s: Any) -> Any:
@@ -307,6 +322,8 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...]]]:
         ("game of life 256 x 256, 100 steps", life, (rng.integers(0, 2, (256, 256), I32),)),
         ("queue of 100,000, 10,000 steps", queue, (many,)),
         ("delay of 1,700 steps, 16 cells", delay, (rng.uniform(0.5, 1.2, size=(1700, 16)).astype(F32),)),
+        ("transport of 100 to 120 places, 50 steps", transport, (rng.uniform(1, 2, 100).astype(F32),
+                                                                  rng.uniform(1, 2, 120).astype(F32))),
         ("events of 20,000 steps, 10,000 places", events, (np.zeros(10_000, F32),)),
         ("Ising 64 x 64, 100,000 flips", ising, (spins, rng.integers(0, 64, (100_000, 2), I32),
                                                   rng.uniform(size=100_000).astype(F32))),

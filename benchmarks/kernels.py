@@ -416,6 +416,8 @@ def streams() -> Iterator[Routine]:
                   lambda x: x.argmax(1))
     yield Routine("sum of columns 4096x1024", (rows,), lambda m: lambda x: x.sum(0), lambda x: x.sum(0),
                   lambda x: x.sum(0))
+    yield Routine("(1 - x) ** 2.0 + x ** 3.0 of 1e6", (normal(1_000_000),),
+                  lambda m: lambda x: (1 - x) ** 2.0 + x ** 3.0, None, lambda x: (1 - x) ** 2.0 + x ** 3.0)
     yield Routine("softmax of rows of 1024", (rows,), lambda m: lambda x: m.nn.softmax(x), None,
                   lambda x: torch.softmax(x, -1))
 
