@@ -90,7 +90,10 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     def each(name: str, given: Any) -> list[Any]:
         return tree.broadcast_prefix(given, x, is_leaf=lambda v: v is None, what=f"device_put {name}")
 
-    places, sources = (list(map(_place, each(name, given))) for name, given in (("device", device), ("src", src)))
+    targets = each("device", device)
+    if is_tracing():  # a program runs where its arguments are: a device is a wish, a sharding is not
+        targets = [None if isinstance(target, Device) else target for target in targets]
+    places, sources = list(map(_place, targets)), list(map(_place, each("src", src)))
     semantics = [_semantics(d, a) for d, a in zip(each("donate", donate), each("may_alias", may_alias), strict=True)]
     put = [_put(leaf, *how) for leaf, *how in zip(leaves, places, sources, semantics, strict=True)]
     return tree.unflatten(structure, put)

@@ -14,7 +14,7 @@ import anima.numpy as jnp
 from anima import P, lax
 from anima.core.device import devices
 from anima.core.partition import axes_of
-from anima.sharding import AxisType, Mesh, NamedSharding
+from anima.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
@@ -205,3 +205,17 @@ def test_the_sharding_of_a_type_that_says_nothing_asks_for_nothing() -> None:
     for put in (anima.device_put, lax.with_sharding_constraint):
         with pytest.raises(ValueError, match="which devices these are is not known"):
             put(x, nothing)
+
+
+def test_a_device_within_a_program_is_a_wish() -> None:
+    """As in JAX: the program runs where its arguments are (as PyMC counts on); a sharding is not."""
+    one, other = devices()[:2]
+    mesh = Mesh(np.array([one, other]), "x")
+    cut = anima.device_put(np.arange(4.0, dtype=np.float32), NamedSharding(mesh, P("x")))
+    put = anima.jit(lambda x: anima.device_put(x, one) * 2)
+    assert put(cut).tolist() == [0, 2, 4, 6] and put(cut).devices() == {one, other}
+    assert put(anima.device_put(np.ones(2, np.float32), other)).devices() == {other}
+    kept = anima.jit(lambda x: anima.device_put(x, SingleDeviceSharding(other)) * 2)
+    assert kept(np.ones(2, np.float32)).devices() == {other}
+    with pytest.raises(ValueError, match="incompatible devices"):
+        kept(cut)
