@@ -60,21 +60,21 @@ def _numeric_jvp(f: Callable[..., Any], args: Any, directions: Any, eps: float) 
     return tree.map(slope, ahead, behind)
 
 
-def check_close(got: Any, want: Any, atol: float | None, rtol: float | None, message: str) -> None:
+def check_close(xs: Any, ys: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
     """AssertionError unless the leaves of two trees agree, to the tolerances of their types if none are given."""
-    got_leaves, got_tree = tree.flatten(got)
-    want_leaves, want_tree = tree.flatten(want)
-    assert got_tree == want_tree, f"{message}: structures differ: {got_tree} and {want_tree}"
+    got_leaves, got_tree = tree.flatten(xs)
+    want_leaves, want_tree = tree.flatten(ys)
+    assert got_tree == want_tree, f"{err_msg}: structures differ: {got_tree} and {want_tree}"
     for x, y in zip(got_leaves, want_leaves, strict=True):
         a, b = np.asarray(x), np.asarray(y)
-        assert a.shape == b.shape, f"{message}: shapes differ: {a.shape} and {b.shape}"
+        assert a.shape == b.shape, f"{err_msg}: shapes differ: {a.shape} and {b.shape}"
         if a.dtype == dtypes.float0 or b.dtype == dtypes.float0:
-            assert a.dtype == b.dtype, f"{message}: dtypes differ: {a.dtype} and {b.dtype}"
+            assert a.dtype == b.dtype, f"{err_msg}: dtypes differ: {a.dtype} and {b.dtype}"
             continue
         known = max(_TOLERANCES.get(dtypes.name(v.dtype), 0.0) for v in (a, b))
         wide = np.result_type(*(np.complex128 if v.dtype.kind == "c" else np.float64 for v in (a, b)))
         np.testing.assert_allclose(a.astype(wide), b.astype(wide), atol=known if atol is None else atol,
-                                   rtol=known if rtol is None else rtol, err_msg=message)
+                                   rtol=known if rtol is None else rtol, err_msg=err_msg)
 
 
 def _product(xs: Any, ys: Any) -> Any:

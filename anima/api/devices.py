@@ -71,7 +71,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
     Args:
       device: a `Sharding`, a device, a `PartitionSpec` about the mesh of `set_mesh`, a `Format`, a memory space or
-        None, which leaves leaves where they are; or a tree prefix of these.
+        None, which leaves leaves where they are; or a tree prefix of these. In a program that is being traced, a device
+        says nothing, as in JAX: the program runs where its arguments are.
       src: where the leaves are, as `device`.
       donate: whether the memory of `x` is not needed any more, a bool or a tree prefix: an array that is put elsewhere
         is deleted.

@@ -3,28 +3,24 @@
 from typing import Any
 
 
-class TypedInt(int):
+class _Typed:
+    """A number with its element type."""
+
+    dtype: Any
+
+    def __new__(cls, value: Any, dtype: Any) -> Any:
+        number = super().__new__(cls, value)  # type: ignore[call-arg]
+        number.dtype = dtype
+        return number
+
+
+class TypedInt(_Typed, int):
     """An integer with an element type."""
 
-    def __new__(cls, value: int, dtype: Any) -> "TypedInt":
-        number = super().__new__(cls, value)
-        number.dtype = dtype  # type: ignore[attr-defined]
-        return number
 
-
-class TypedFloat(float):
+class TypedFloat(_Typed, float):
     """A floating-point number with an element type."""
 
-    def __new__(cls, value: float, dtype: Any) -> "TypedFloat":
-        number = super().__new__(cls, value)
-        number.dtype = dtype  # type: ignore[attr-defined]
-        return number
 
-
-class TypedComplex(complex):
+class TypedComplex(_Typed, complex):
     """A complex number with an element type."""
-
-    def __new__(cls, value: complex, dtype: Any) -> "TypedComplex":
-        number = super().__new__(cls, value)
-        number.dtype = dtype  # type: ignore[attr-defined]
-        return number
