@@ -98,6 +98,8 @@ def is_exclusive(array: ConcreteArray) -> bool:
         return value.flags.owndata
     if type(block) is not np.ndarray:  # memory of another library
         return False
+    if block.flags.owndata:
+        return sys.getrefcount(block) == _FREE + 1  # the value's and ours
     listed = any(block is b for b in list(_blocks.get(block.nbytes, ())))
     return listed and sys.getrefcount(block) == _FREE + 2  # the pool's, the value's and ours
 
