@@ -113,15 +113,17 @@ def filter_traceback(error: BaseException) -> None:
 
 
 def _without_internal(tb: TracebackType | None) -> TracebackType | None:
-    kept, inside = [], False
+    # All is kept from `filtered` on, which comes after `before` others that are.
+    kept, before, filtered, inside = [], 0, tb, False
     while tb is not None:
         code = tb.tb_frame.f_code
         inside = is_internal(code) or (inside and code.co_filename.startswith(_SERVANTS))
-        if not inside:
+        if inside:
+            before, filtered = len(kept), tb.tb_next
+        else:
             kept.append(tb)
         tb = tb.tb_next
-    filtered = None
-    for one in reversed(kept):
+    for one in reversed(kept[:before]):
         filtered = TracebackType(filtered, one.tb_frame, one.tb_lasti, one.tb_lineno)
     return filtered
 

@@ -7,6 +7,7 @@ linear program behind (`transforms/linearize.py`), run it backwards (`transforms
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -516,19 +517,21 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     out_tree = found[0]
     jaxpr, consts = linear_flat(lambda *xs: eval_jaxpr(closed.jaxpr, closed.consts, *xs), avals)
 
-    @errors.api_boundary
-    def transposed(ct: Any) -> Any:
-        cts, ct_tree = tree.flatten(ct)
-        if ct_tree != out_tree:
-            raise TypeError(f"cotangent tree does not match function output, expected {out_tree} but got {ct_tree}")
-        for x, aval in zip(cts, closed.out_avals, strict=True):
-            got = aval_of(x)
-            if (got.shape, got.dtype) != (aval.shape, aval.dtype):
-                raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
-        found_cts = backward(jaxpr, consts, list(map(Linear, avals)), list(map(as_array, cts)))
-        return tree.unflatten(in_tree, map(_user_tangent, found_cts))
+    return tree.Partial(partial(_transposed, jaxpr, avals, in_tree, out_tree, closed.out_avals), consts)
 
-    return transposed
+
+@errors.api_boundary
+def _transposed(jaxpr: Jaxpr, avals: Sequence[ShapedArray], in_tree: Any, out_tree: Any,
+                out_avals: Sequence[ShapedArray], consts: list[Any], ct: Any) -> Any:
+    cts, ct_tree = tree.flatten(ct)
+    if ct_tree != out_tree:
+        raise TypeError(f"cotangent tree does not match function output, expected {out_tree} but got {ct_tree}")
+    for x, aval in zip(cts, out_avals, strict=True):
+        got = aval_of(x)
+        if (got.shape, got.dtype) != (aval.shape, aval.dtype):
+            raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
+    found_cts = backward(jaxpr, consts, list(map(Linear, avals)), list(map(as_array, cts)))
+    return tree.unflatten(in_tree, map(_user_tangent, found_cts))
 
 
 def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,

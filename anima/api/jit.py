@@ -431,10 +431,13 @@ class JitFunction:
         if not self.donates:
             return ()
         args, kwargs = self.signature.join(*tree.unflatten(in_tree, range(in_tree.num_leaves)), static)
-        names = [p.name for p in self.signature.parameters]
+        parameters = self.signature.parameters
+        named = self.donated_names | {parameters[n].name for n in self.donated_nums if n < len(parameters)
+                                      and parameters[n].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        names = [p.name for p in parameters]
         donated = [a for i, a in enumerate(args)
-                   if {i, i - len(args)} & {*self.donated_nums} or (names[i: i + 1] and names[i] in self.donated_names)]
-        return tuple(tree.leaves((donated, [v for k, v in kwargs.items() if k in self.donated_names])))
+                   if {i, i - len(args)} & {*self.donated_nums} or (names[i: i + 1] and names[i] in named)]
+        return tuple(tree.leaves((donated, [v for k, v in kwargs.items() if k in named])))
 
     def _check_given_once(self, entry: Entry, leaves: Sequence[Any]) -> None:
         if not entry.donated or len({*map(id, leaves)}) == len(leaves):
@@ -462,7 +465,8 @@ class JitFunction:
         entry = self._entry(dynamic, named, static, leaves, in_tree, type_of)
         shardings = tuple([committed_sharding(x) if isinstance(x, Array) else getattr(x, "sharding", None)
                            for x in leaves])
-        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name, entry.donated, entry.places, shardings)
+        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name, entry.donated, entry.places, shardings,
+                              tuple(entry.outer))
 
     @errors.api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

@@ -144,6 +144,7 @@ class TracedFunction:
     donate_argnums: tuple[int, ...] = ()  # of the leaves
     places: Any = None                    # `Places`: where results are, on several devices
     shardings: tuple[Any, ...] = ()       # of the leaves, where they are known
+    outer: tuple[Any, ...] = ()           # what it closes over that can change: the first operands
 
     @property
     def input_shardings(self) -> list[Any]:
@@ -155,18 +156,21 @@ class TracedFunction:
         """How each leaf of the result lies (None: as arrays do by default), and whether it has to stay there."""
         if self.places is None:
             return [None] * len(self.jaxpr.out_avals), False
-        first = len(self.jaxpr.in_avals) - self.in_tree.num_leaves
-        return self.places.results_of(self.jaxpr.in_avals[first:], self.shardings)
+        return self.places.results_of(self.leaf_avals, self.shardings)
+
+    @property
+    def leaf_avals(self) -> Sequence[ShapedArray]:
+        return self.jaxpr.in_avals[len(self.outer):]
 
     @property
     def in_avals(self) -> Any:
-        return tree.unflatten(self.in_tree, self.jaxpr.in_avals)
+        return tree.unflatten(self.in_tree, self.leaf_avals)
 
     @property
     def args_info(self) -> Any:
         """The type of each argument and whether it is donated (`ArgInfo`), in the structure of (args, kwargs)."""
         return tree.unflatten(self.in_tree, [ArgInfo(a, k in self.donate_argnums)
-                                             for k, a in enumerate(self.jaxpr.in_avals)])
+                                             for k, a in enumerate(self.leaf_avals)])
 
     @property
     def out_info(self) -> Any:
@@ -189,10 +193,10 @@ class TracedFunction:
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"Function traced with input pytree {self.in_tree} was called with {in_tree}.")
-        for k, (got, expected) in enumerate(zip(map(aval_of, leaves), self.jaxpr.in_avals, strict=True)):
+        for k, (got, expected) in enumerate(zip(map(aval_of, leaves), self.leaf_avals, strict=True)):
             if (got.shape, got.dtype) != (expected.shape, expected.dtype):
                 raise TypeError(f"Argument {k} of a function traced for {expected.str_short()} is {got.str_short()}.")
-        return tree.unflatten(self.out_tree, pjit_p.bind(*leaves, jaxpr=self.jaxpr, name=self.fun_name,
+        return tree.unflatten(self.out_tree, pjit_p.bind(*self.outer, *leaves, jaxpr=self.jaxpr, name=self.fun_name,
                                                          inline=False))
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, **_: Any) -> Lowered:
@@ -413,7 +417,7 @@ class Compiled(_OfTraced):
     @property
     def input_formats(self) -> Any:
         """How each argument lies in memory (row-major) and on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, map(row_major, self.traced.jaxpr.in_avals,
+        return tree.unflatten(self.in_tree, map(row_major, self.traced.leaf_avals,
                                                 tree.leaves(self.input_shardings)))
 
     @property
@@ -424,7 +428,7 @@ class Compiled(_OfTraced):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jaxpr = self.traced.jaxpr
-        return call_compiled(self, jaxpr.in_avals, jaxpr.out_avals, args, kwargs, self.traced)
+        return call_compiled(self, self.traced.leaf_avals, jaxpr.out_avals, args, kwargs, self.traced)
 
     call = __call__
 
@@ -449,10 +453,12 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
             raise TypeError(f"Argument types differ from the types for which this computation was compiled: "
                             f"argument {k} was compiled with {expected.str_short()} and called with "
                             f"{got.str_short()}.")
-    if any(isinstance(x, Ref) for x in leaves):
+    outer = () if traced is None else traced.outer
+    if outer or any(isinstance(x, Ref) for x in leaves):
         name = compiled.traced.fun_name
         check_given_once(leaves, lambda k: f"argument {k}", f"when calling {name}")
-        return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
+        return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name,
+                                                              [*outer, *leaves]))
     transfers.operands(leaves)
     check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
     program = None if traced is None else compiled.lowered.in_process

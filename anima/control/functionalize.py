@@ -142,7 +142,9 @@ def _rule(eqn: Eqn) -> Rule:
     for kind, rule in _RULES:
         if isinstance(primitive, kind):
             return rule
-    return _inlined if CHECK in eqn.effects and primitive.body is not None else _operation
+    if primitive.body is None:
+        return _operation
+    return _inlined if CHECK in eqn.effects else _opened if primitive.binds(eqn.params) else _operation
 
 
 def _operation(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
@@ -174,6 +176,14 @@ def _inlined(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozense
     """An operation that stands for a program with checks of the user's."""
     assert eqn.primitive.body is not None
     return _run(state, eqn.primitive.body(eqn.params, [v.aval for v in eqn.invars]), values, kinds)
+
+
+def _opened(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
+    """A program for the parts of arrays: as `_inlined`, if there is something in it to check."""
+    assert eqn.primitive.body is not None
+    body = eqn.primitive.body(eqn.params, [v.aval for v in eqn.invars])
+    rule = _operation if functionalized(body, kinds)[0] is None else _inlined
+    return rule(state, eqn, values, kinds)
 
 
 def _call(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:

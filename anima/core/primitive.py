@@ -134,6 +134,7 @@ class Primitive:
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does
     maps_all: bool = False  # `batch` is asked where no operand is mapped, too
     maps_freely: bool = False  # `batch` is a rule of users, which may exchange values between lanes
+    closes_over: bool = False  # rules in its parameters may hold mapped values: `batch` is told the trace, `within`
 
     def __init__(self, name: str):
         self.name = name

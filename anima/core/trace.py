@@ -130,7 +130,7 @@ class Tracer(Array):
         return bool(self._known(errors.TracerBoolConversionError))
 
     def __int__(self) -> int:
-        return int(self._known(errors.TracerIntegerConversionError))
+        return int(self._known(errors.ConcretizationTypeError))
 
     def __index__(self) -> int:
         return self._known(errors.TracerIntegerConversionError).__index__()

@@ -35,8 +35,9 @@ def run(arguments: Sequence[str]) -> None:
         sys.exit(f"{_USAGE}\nthere is no file {first!r}")
     else:
         sys.argv = [first, *rest]
-        _search_first(os.path.dirname(os.path.abspath(first)))
-        runpy.run_path(first, run_name="__main__")
+        path = os.path.abspath(first)  # what Python tells the program of itself
+        _search_first(os.path.dirname(path))
+        runpy.run_path(path, run_name="__main__")
 
 
 def _search_first(folder: str) -> None:

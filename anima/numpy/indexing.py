@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
+from anima import errors, tree
 from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
@@ -27,6 +27,7 @@ from anima.core.avals import broadcast_shapes, check_countable
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing, wrap
 from anima.numpy import windows
+from anima.numpy.creation import array
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_for_numpy, is_integer
 from anima.ops import elementwise as ew, shape as sh
@@ -161,7 +162,8 @@ def _entry(entry: Any, position: int) -> Any:
     if hasattr(entry, "__jax_array__"):
         entry = entry.__jax_array__()
     if isinstance(entry, (list, tuple)):
-        entry = np.asarray(entry) if len(entry) else np.zeros(0, _I32)
+        traced = any(isinstance(x, Array) for x in tree.leaves(entry))
+        entry = array(entry) if traced else np.asarray(entry) if len(entry) else np.zeros(0, _I32)
     if isinstance(entry, (bool, np.bool_)):
         return _Mask(np.asarray(entry))
     if isinstance(entry, (np.integer, np.ndarray)) and entry.ndim == 0 and entry.dtype.kind in "iu":

@@ -291,6 +291,8 @@ def _promote_fast(name: str, x: Any, y: Any) -> Any:
 def _number_beside(aval: ShapedArray, number: Any) -> Any:
     """A Python int or float converted to go with an array of this type; None to take the long way."""
     kind = aval.dtype.kind
+    if (aval.dtype.itemsize == 8 or aval.weak_type) and (aval.dtype.itemsize == 8) != config.enable_x64:
+        return None  # it was made under the other option
     if kind == "f" or (kind == "V" and aval.dtype in _FLOATING):
         if aval.weak_type:
             return float(number)

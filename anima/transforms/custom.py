@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from anima import errors, tree
 from anima.config import config
 from anima.core import dtypes
@@ -28,7 +30,7 @@ from anima.core.stage import (
     trace_pytrees,
 )
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, under
+from anima.core.trace import CompileTimeTrace, Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_operand, instantiate
 from anima.ops.elementwise import convert
 from anima.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
@@ -39,6 +41,7 @@ from anima.util import fun_name
 
 _TOLD = frozenset((type(None), bool, int, str))  # types of values that say all about arguments
 _MOST_RECALLED = 1024
+_AS_THEY_ARE = (bool, int, float, complex, np.generic, np.ndarray)  # residuals that come back so
 
 
 class Recalled(partial[Any]):
@@ -170,8 +173,9 @@ class Custom:
         while mapped and isinstance(trace, BatchTrace):
             trace = trace.parent
         others = (BatchTracer,) if mapped else ()
-        return trace.is_ground and not any(isinstance(x, Tracer) and not isinstance(x, others)
-                                           for x in tree.leaves((args, kwargs)))
+        at_once = trace.is_ground or isinstance(trace, CompileTimeTrace)
+        return at_once and not any(isinstance(x, Tracer) and not isinstance(x, others)
+                                   for x in tree.leaves((args, kwargs)))
 
     def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
         return [nondiff[i] for i in sorted(nondiff)]
@@ -293,7 +297,7 @@ class custom_vjp(Custom):
 
     `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`; `bwd(residuals, ct) -> tuple of cotangents`, one for
     each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`.
-    Python numbers among the residuals reach `bwd` as they are, not as arrays.
+    Numbers and arrays of Python's and NumPy's among the residuals reach `bwd` as they are.
 
     With `symbolic_zeros=True`, the leaves of `fwd`'s arguments are `CustomVJPPrimal`s, which say what a gradient is
     wanted for, and cotangents that are zero come as `SymbolicZero`s. `optimize_remat` needs nothing to be done:
@@ -352,7 +356,7 @@ class custom_vjp(Custom):
             raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a primal "
                             f"output with container (pytree) structure {out_tree}, but got {got_tree}.")
         residuals, res_tree = tree.flatten(pair[1])
-        traced = [not isinstance(r, (bool, int, float, complex)) for r in residuals]  # the others come back as they are
+        traced = [not isinstance(r, _AS_THEY_ARE) for r in residuals]
         avals = [aval_of(p) for p in primals]
 
         def bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
@@ -387,7 +391,9 @@ class custom_vjp(Custom):
         if (got.shape, got.dtype) == (expected.shape, expected.dtype):
             return grad
         promoted, _ = dtypes.lattice_result_type((got.dtype, got.weak_type), (expected.dtype, False))
-        if got.shape != expected.shape or not got.weak_type or promoted != expected.dtype:
+        fits = dtypes.issubdtype(got.dtype, np.floating) if dtypes.issubdtype(expected.dtype, np.floating) else (
+            dtypes.issubdtype(got.dtype, np.inexact))  # of any width: rules compute in more digits, or in fewer
+        if got.shape != expected.shape or not (fits or (got.weak_type and promoted == expected.dtype)):
             raise ValueError(f"Custom VJP bwd rule for function {name} must produce cotangents with the shapes and "
                              f"dtypes of the arguments: expected {expected.str_short()}, got {got.str_short()}.")
         return convert(grad, expected.dtype)

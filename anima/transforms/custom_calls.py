@@ -26,7 +26,7 @@ from anima.ops.collective import cotangent_of
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
 from anima.transforms.transpose import backward
-from anima.transforms.vmap import batch_flat, move_to
+from anima.transforms.vmap import BatchTrace, batch_flat, move_to
 from anima.util import record
 
 
@@ -44,6 +44,7 @@ class CustomCall(Stateful):
     """What the two calls share: the body runs, is inlined by the compiler, and is batched."""
 
     multiple_results = True
+    closes_over = True
 
     def bind(self, *args: Any, subfuns: Sequence[Subfunction] = (), **params: Any) -> Any:
         return super().bind(*args, **params)
@@ -130,7 +131,8 @@ class CustomJVPCall(CustomCall):
         return backward(call_jaxpr.jaxpr, call_jaxpr.consts, args, cts)
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
-              jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
+              jvp: Callable[..., Any], num_consts: int, within: BatchTrace | None = None, **params: Any,
+              ) -> tuple[Any, Any]:
         args = [a if d is None else move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True)]
         dims0 = [None if d is None else 0 for d in dims]
         shared = all(d is None for d in dims)
@@ -155,7 +157,7 @@ class CustomJVPCall(CustomCall):
 
             flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]
             flat_dims = [*in_dims, *(d for d, nz in zip(in_dims, nonzero, strict=True) if nz)]
-            outs, out_dims = batch_flat(rule, size, flat, flat_dims)
+            outs, out_dims = batch_flat(rule, size, flat, flat_dims, within)
             if shared and any(d is not None for d in out_dims):
                 raise NotImplementedError(f"vmap: results of {params['name']} that its rule maps, and it does not")
             outs = outs if shared else [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
@@ -186,7 +188,8 @@ class CustomVJPCall(CustomCall):
                       for a, o in zip(out_avals, out_tangents, strict=True)]
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
-              fwd: Callable[..., Any], bwd: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
+              fwd: Callable[..., Any], bwd: Callable[..., Any], num_consts: int, within: BatchTrace | None = None,
+              **params: Any) -> tuple[Any, Any]:
         args = [a if d is None else move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True)]
         dims0 = [None if d is None else 0 for d in dims]
 
@@ -204,7 +207,7 @@ class CustomVJPCall(CustomCall):
                 inner.append((len(outs), bwd_flat))
                 return [*outs, *res]
 
-            outs, out_dims = batch_flat(run, size, primals, dims0[num_consts:])
+            outs, out_dims = batch_flat(run, size, primals, dims0[num_consts:], within)
             n_out, bwd_flat = inner[0]
             res_dims = out_dims[n_out:]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from anima.core.axes import Axis, mentions, name_of, naming, wants_all
@@ -46,17 +47,19 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Maps over `size` elements (an `Axis`, if collectives have a name for it)."""
+    """Maps over `size` elements (an `Axis`, if collectives have a name for it). Elements of the traces that it stands
+    `within`, of functions around a rule, are its own, too."""
 
     label = "BatchTrace"
 
-    def __init__(self, parent: Trace, size: int):
+    def __init__(self, parent: Trace, size: int, within: BatchTrace | None = None):
         super().__init__(parent)
         self.size = size
         self.name = name_of(size)
+        self._outer: tuple[Trace, ...] = () if within is None else (within, *within._outer)
 
     def split(self, x: Any) -> tuple[Any, int | None]:
-        if isinstance(x, BatchTracer) and x.owner is self:
+        if isinstance(x, BatchTracer) and (x.owner is self or x.owner in self._outer):
             return x.stack, x.dim
         return x, None
 
@@ -68,7 +71,8 @@ class BatchTrace(Trace):
         if all(d is None for d in dims) and not wants_all(primitive, params) and (
                 self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
-        out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
+        batch = partial(primitive.batch, within=self) if primitive.closes_over else primitive.batch
+        out, dim = under(self.parent, batch, self.size, stacks, dims, **params)
         if primitive.multiple_results:
             return list(map(self.join, out, dim))
         return self.join(out, dim)
@@ -84,10 +88,11 @@ def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     return transpose(stack, order)
 
 
-def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any],
-               dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
-    """Results of `fun` (a flat list) on stacked arguments, and the dimension each is stacked along."""
-    trace = BatchTrace(current.trace, size)
+def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any], dims: Sequence[int | None],
+               within: BatchTrace | None = None) -> tuple[list[Any], list[int | None]]:
+    """Results of `fun` (a flat list) on stacked arguments, and the dimension each is stacked along. `within`: the trace
+    whose elements `fun` may close over."""
+    trace = BatchTrace(current.trace, size, within)
     try:
         with naming(() if trace.name is None else ((trace.name, int(size)),)):
             pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]

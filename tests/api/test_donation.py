@@ -214,3 +214,15 @@ def test_donated_arrays_go_where_results_have_as_many_bytes_on_each_device(case:
     compiled_args = [jnp.arange(16.0) if lies is None else anima.device_put(host, places[lies]) for _ in gone]
     f.lower(*compiled_args).compile()(*compiled_args)
     assert [a.is_deleted() for a in compiled_args] == gone
+
+
+def test_what_is_donated_by_its_place_is_so_by_its_name() -> None:
+    f = anima.jit(lambda x, *, y=0: x + y, donate_argnums=0)
+    x = fresh(5)
+    assert f.lower(x=x).args_info[1]["x"].donated
+    f(x=x, y=1)
+    assert x.is_deleted()
+    g = anima.jit(lambda x, /, **others: x + others["x"], donate_argnums=0)
+    x, other = fresh(5), fresh(5)
+    g(x, x=other)
+    assert x.is_deleted() and not other.is_deleted()

@@ -331,3 +331,17 @@ def test_shapes_and_dtypes_by_themselves() -> None:
     assert struct.format.layout is None and struct.manual_axis_type is None
     with pytest.raises(TypeError, match="unknown fields size"):
         struct.update(size=3)
+
+
+def test_references_that_are_closed_over() -> None:
+    ref = anima.new_ref(jnp.zeros(3))
+
+    def add(x: Any) -> Any:
+        ref[...] += x
+        return ref[...] * 2
+    compiled = anima.jit(add).lower(1.0).compile()
+    assert compiled(1.0).tolist() == [2.0] * 3 and compiled(2.0).tolist() == [6.0] * 3
+    assert ref[...].tolist() == [3.0] * 3 and len(compiled.args_info[0]) == 1
+    assert anima.jit(add).trace(1.0)(1.0).tolist() == [8.0] * 3
+    with pytest.raises(TypeError, match="argument 0"):
+        compiled(jnp.ones(3))

@@ -109,3 +109,11 @@ def test_public_functions_are_found_by_pickle_under_their_public_names() -> None
         assert pickle.loads(pickle.dumps(function)) is function
     assert jnp.sum.__module__ == "anima.numpy"
     assert jnp.abs is jnp.absolute
+
+
+def test_recursion_without_end() -> None:
+    def again(x: Any) -> Any:
+        return anima.jit(lambda y: again(y))(x)
+
+    with pytest.raises(RecursionError):
+        again(1.0)

@@ -176,3 +176,8 @@ def test_windows_without_an_index() -> None:
     x, v = np.arange(8, dtype=np.float32), np.full(4, -5, np.float32)
     np.testing.assert_array_equal(anima.jit(choose)(x, v, False), x)
     np.testing.assert_array_equal(anima.jit(choose)(x, v, True), [*v, *x[4:]])
+
+
+def test_no_lanes() -> None:
+    f = anima.jit(anima.vmap(lambda p, x, i, v: jnp.where(p, x.at[i].set(v), x)))
+    assert f(jnp.zeros(0, bool), jnp.ones((0, 9)), jnp.zeros(0, jnp.int32), jnp.ones(0)).shape == (0, 9)

@@ -380,3 +380,15 @@ def test_functions_with_rules_of_their_own_and_nothing_to_check(name: str, slope
         for mapped in (anima.vmap(checkify.checkify(g, errors=errors)),
                        checkify.checkify(anima.vmap(g), errors=errors)):
             np.testing.assert_array_equal(mapped(xs)[1], lanes * xs)
+
+
+def test_within_programs_for_parts() -> None:
+    zero, one = jnp.zeros(1), jnp.ones(1)
+    mesh = anima.sharding.Mesh(np.array(anima.devices()[:1]), "x")
+    cut = anima.sharding.PartitionSpec("x")
+    mapped = [anima.pmap(lambda x, y: x / y),
+              anima.shard_map(lambda x, y: x / y, mesh=mesh, in_specs=cut, out_specs=cut)]
+    for f in mapped:
+        assert told(f, one, zero) == "division by zero"
+        assert told(f, one, one) is None
+    assert "index 5 is out of bounds" in str(told(anima.pmap(lambda x: x[5]), jnp.ones((1, 2))))

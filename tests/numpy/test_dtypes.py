@@ -83,3 +83,18 @@ def test_weak_common_types_of_numpys_arrays(x64: None) -> None:
         for y in (jnp.multiply(one, other), jnp.multiply(other, one), jnp.multiply(jnp.asarray(one), other)):
             assert (y.dtype, y.weak_type) == ("float64", True)
     assert not jnp.multiply(np.ones(2, "float32"), 2.5).weak_type
+
+
+def test_64_bit_arrays_after_their_option() -> None:
+    with anima.enable_x64(True):
+        whole, real, many, weak = jnp.int64(1), jnp.float64(1.5), jnp.ones(3), jnp.asarray(1.0) * 2
+    for made, want in ((whole + 1, "int32"), (real + 1.0, "float32"), (2.0 * many, "float32"), (many > 0, "bool"),
+                       (many + jnp.ones(3), "float32"), (anima.jit(lambda x: x + 1)(whole), "int32"),
+                       (jnp.maximum(many, 0), "float32"), (weak + 1, "float32"), (many + many, "float64")):
+        assert made.dtype == want
+
+    @anima.jit
+    def within(x):
+        with anima.enable_x64(True):
+            return 2 + x
+    assert within(1).dtype == "int64" and within(1) == 3

@@ -196,3 +196,15 @@ def test_updates_take_sequences(values, op):
 def test_bools_take_the_first_and_the_second() -> None:
     x = jnp.arange(3.0)
     assert jnp.take(x, np.array([True, False])).tolist() == [1, 0] and float(jnp.take(x, True)) == 1
+
+
+def test_lists_of_traced_indices() -> None:
+    x = np.arange(42.0).reshape(2, 3, 7)
+    index = (((1, 1), (1, 0)), 1)
+    read = anima.jit(lambda x, i: x[i])
+    np.testing.assert_array_equal(read(x, index), x[np.array(index[0]), 1])
+    np.testing.assert_array_equal(anima.jit(lambda x, a: x[(a, a + 1), 2])(x, 0), x[[0, 1], 2])
+    changed = anima.jit(lambda x, i: x.at[i].set(1.0))(x, index)
+    want = x.copy()
+    want[np.array(index[0]), 1] = 1.0
+    np.testing.assert_array_equal(changed, want)

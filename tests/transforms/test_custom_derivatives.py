@@ -322,3 +322,73 @@ def test_outside_of_jit_derivatives_ask_rules_alone() -> None:
                                2 * np.sin(1) * np.cos(0.5), rtol=1e-6)
     with pytest.raises(anima.errors.TracerArrayConversionError, match="custom_vjp"):
         anima.jit(anima.grad(other))(0.5, 2.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_rules_close_over_what_vmap_maps_within_differentiation(wrap: Any) -> None:
+    xs, z = jnp.arange(3.0), 2.0
+
+    def forward(x: Any, z: Any) -> Any:
+        @anima.custom_jvp
+        def f(z: Any) -> Any:
+            return jnp.sin(z) * x
+        f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * jnp.cos(primals[0]) * x * 5))
+        return f(z)
+
+    def backward(x: Any, z: Any) -> Any:
+        @anima.custom_vjp
+        def f(z: Any) -> Any:
+            return jnp.sin(z) * x
+        f.defvjp(lambda z: (f(z), (x, z)), lambda residuals, ct: (ct * residuals[0] * jnp.cos(residuals[1]) * 5,))
+        return f(z)
+
+    for function in forward, backward:
+        total = lambda z, function=function: anima.vmap(lambda x: function(x, z))(xs).sum()
+        np.testing.assert_allclose(wrap(anima.grad(total))(z), 15 * np.cos(z), rtol=1e-6)
+        np.testing.assert_allclose(wrap(anima.vmap(anima.grad(total)))(xs), 15 * np.cos(xs), rtol=1e-6)
+    total = lambda z: anima.vmap(lambda x: anima.vmap(lambda y: forward(x * y, z))(xs))(xs).sum()
+    np.testing.assert_allclose(wrap(anima.grad(total))(z), 45 * np.cos(z), rtol=1e-6)
+    np.testing.assert_allclose(wrap(anima.hessian(lambda z: anima.vmap(lambda x: forward(x, z))(xs).sum()))(z),
+                               -15 * np.sin(z), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_arguments_not_differentiated_may_be_mapped_within_differentiation(wrap: Any) -> None:
+    jvp = anima.custom_jvp(lambda a, x: jnp.sin(x) * a, nondiff_argnums=(0,))
+    jvp.defjvp(lambda a, primals, tangents: (jvp(a, *primals), tangents[0] * jnp.cos(primals[0]) * a))
+    mapped = lambda x: anima.vmap(lambda a: jvp(a, x))(jnp.arange(3.0))
+    values, slopes = wrap(lambda x: anima.jvp(mapped, (x,), (1.0,)))(2.0)
+    np.testing.assert_allclose(values, np.sin(2) * np.arange(3), rtol=1e-6)
+    np.testing.assert_allclose(slopes, np.cos(2) * np.arange(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_residuals_of_numpy_stay_so(wrap: Any) -> None:
+    f = anima.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), (np.float32(2), np.arange(3.0))),
+             lambda residuals, ct: (np.full((), residuals[0] * 7 + residuals[1].sum(), np.float32),))
+    assert wrap(anima.grad(f))(0.5) == 17.0
+    assert wrap(anima.vmap(anima.grad(f)))(jnp.ones(2)).tolist() == [17.0, 17.0]
+    assert wrap(anima.grad(lambda x: anima.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(0.5) == 17.0
+
+
+@pytest.mark.parametrize("given, made", [("bfloat16", "float32"), ("float32", "float16"), ("float16", "bfloat16")])
+def test_rules_may_compute_in_floats_of_another_width(given: str, made: str) -> None:
+    f = anima.custom_vjp(lambda x: x.astype(made))
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct.astype(made) * 3,))
+    slope = anima.grad(lambda x: f(x).sum().astype("float32"))(jnp.ones(2, given))
+    assert slope.dtype == given and slope.tolist() == [3.0, 3.0]
+
+
+def test_functions_with_rules_run_while_a_program_is_made() -> None:
+    @anima.custom_jvp
+    def f(x: Any) -> Any:
+        return x * 2 if x == 1 else x
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+
+    @anima.jit
+    def g(x: Any) -> Any:
+        with anima.ensure_compile_time_eval():
+            n = int(f(1.0))
+        return x * n
+    assert g(3.0) == 6.0

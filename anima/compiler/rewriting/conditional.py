@@ -101,7 +101,7 @@ def _decided(eqn: Eqn, update: Eqn, value: bool) -> list[Eqn]:
         return made(broadcast_in_dim_p, [atom], of, {"shape": of, "broadcast_dimensions": dims})
 
     (dims, places), whole, which = _batch(update), update.invars[0], eqn.invars[0]
-    sizes = tuple(whole.aval.shape[d] for d in dims) if which.aval.size > 1 else ()
+    sizes = tuple(whole.aval.shape[d] for d in dims) if which.aval.size != 1 else ()
     which = made(reshape_p, [which], sizes, {"new_sizes": sizes, "dimensions": None})
     if update.primitive.name in _SCATTERS:
         index = update.invars[1]

@@ -378,7 +378,9 @@ def _exponent(eqn: Eqn) -> float:
 
 
 def _is_whole(eqn: Eqn, target: Target) -> bool:
-    return abs(_exponent(eqn)) in range(_MOST_FACTORS + 1)
+    # Of complex numbers no higher ones: where a part of a product is infinite, those after it are NaN.
+    is_complex = eqn.outvars[0].aval.dtype.kind == "c"
+    return _exponent(eqn) in range(-1, 4) if is_complex else abs(_exponent(eqn)) in range(_MOST_FACTORS + 1)
 
 
 @rewrite("pow", where=_is_whole)
