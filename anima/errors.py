@@ -108,11 +108,12 @@ def filter_traceback(error: BaseException) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        one.__traceback__ = _without_internal(one.__traceback__)
+        one.__traceback__ = without_internal(one.__traceback__)
         pending += (one.__cause__, one.__context__)
 
 
-def _without_internal(tb: TracebackType | None) -> TracebackType | None:
+def without_internal(tb: TracebackType | None) -> TracebackType | None:
+    """A traceback of the users' frames alone."""
     # All is kept from `filtered` on, which comes after `before` others that are.
     kept, before, filtered, inside = [], 0, tb, False
     while tb is not None:
@@ -331,8 +332,12 @@ def ambiguous_truth_message(size: int) -> str:
 
 def not_an_array_message(x: Any) -> str:
     """For a value that arrays are not made of, where an operand is expected."""
-    return (f"Value {x!r} of type {type(x)} is not a valid Anima type: expected an array, a NumPy array or a "
-            "Python number.")
+    try:
+        text = repr(x)
+    except Exception:  # of a class whose objects are not whole yet, for instance
+        text = object.__repr__(x)
+    return (f"Value {text} of type {type(x)} is not a valid Anima type: expected an array, a NumPy array or a Python "
+            "number.")
 
 
 def ref_as_array_message(aval: Any, operation: str = "") -> str:

@@ -103,7 +103,7 @@ class StageTrace(Trace):
     def describe(self) -> str:
         return f"{self.label}(level={self.level}/0)"
 
-    def new_arg(self, aval: ShapedArray) -> StageTracer | StagedRef:
+    def new_arg(self, aval: ShapedArray, source_info: Any = None) -> StageTracer | StagedRef:
         var = Var(aval)
         self.invars.append(var)
         return self._standing_for(var)

@@ -29,7 +29,18 @@ _OURS = "anima"
 # Where libraries import public names from, by what Anima has them in: the files of a package of JAX's show the same.
 _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima": "api",
+    "anima.ad_checkpoint": "ad_checkpoint",
+    "anima.custom_batching": "custom_batching",
+    "anima.custom_derivatives": "custom_derivatives",
+    "anima.errors": "errors",
+    "anima.extend.source_info_util": "source_info_util",
     "anima.image": "image image.scale",
+    "anima.interpreters": "interpreters",
+    "anima.interpreters.ad": "interpreters.ad",
+    "anima.interpreters.batching": "interpreters.batching",
+    "anima.interpreters.mlir": "interpreters.mlir",
+    "anima.interpreters.partial_eval": "interpreters.partial_eval",
+    "anima.interpreters.pxla": "interpreters.pxla",
     "anima.lax": "lax lax.control_flow lax.control_flow.conditionals lax.control_flow.loops lax.convolution lax.lax "
                  "lax.parallel lax.slicing lax.special lax.windowed_reductions",
     "anima.lax.linalg": "lax.linalg",
@@ -39,9 +50,12 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
                    "numpy.sorting numpy.tensor_contractions numpy.ufunc_api numpy.ufuncs numpy.util numpy.vectorize",
     "anima.numpy.fft": "numpy.fft",
     "anima.numpy.linalg": "numpy.linalg",
+    "anima.random": "random",
     "anima.scipy": "scipy",
     "anima.scipy.linalg": "scipy.linalg",
     "anima.scipy.special": "scipy.special",
+    "anima.sharding": "mesh named_sharding partition_spec sharding sharding_impls",
+    "anima.stages": "stages",
 }.items() for file in files.split()}
 
 

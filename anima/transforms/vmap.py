@@ -37,6 +37,14 @@ class BatchTracer(Tracer):
         if owner.made is not None:
             owner.made.append(weakref.ref(self))
 
+    @property
+    def batch_dim(self) -> int:  # as readers of tracers know it
+        return self.dim
+
+    @property
+    def val(self) -> Any:
+        return self.stack
+
     def origin_text(self) -> str:
         return self.stack.origin_text() if isinstance(self.stack, Tracer) else "It is being mapped over by vmap."
 

@@ -233,3 +233,11 @@ def test_boundary_keeps_name_and_result():
 def test_is_internal():
     assert errors.is_internal(errors.describe.__code__)
     assert not errors.is_internal(test_is_internal.__code__)
+
+
+def test_what_cannot_be_printed_is_named() -> None:
+    class Half:
+        def __repr__(self) -> str:
+            return self.missing
+
+    assert "Half" in errors.not_an_array_message(Half())

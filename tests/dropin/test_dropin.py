@@ -399,3 +399,33 @@ def doubled(f, x):
         return trace.full_raise(out).value
 print(doubled(jnp.sin, 0.5), jax.jit(lambda x: doubled(lambda y: y + 1, x))(3.0))
 """) == "[1. 1.] 1.0 True\nTrue\n0.9588511 8.0\n"
+
+
+def test_files_that_libraries_read_of_programs_and_traces():
+    assert under_jax("""
+import jax, jax.numpy as jnp
+from jax._src import ad_checkpoint, api_util, random, sharding_impls, source_info_util, traceback_util, util
+from jax._src.array import ArrayImpl
+from jax._src.core import trace_ctx
+from jax._src.interpreters import partial_eval
+from jax._src.interpreters.batching import BatchTracer, make_iota
+from jax.extend.core import JaxprEqn
+def f(x):
+    return x + trace_ctx.trace.new_arg(jax.core.ShapedArray((3,), jnp.float32), source_info=source_info_util.current())
+print(jax.make_jaxpr(f)(jnp.ones(3)))
+e = jax.make_jaxpr(jnp.sin)(1.0).eqns[0]
+made = JaxprEqn(e.invars, e.outvars, e.primitive, e.params, e.effects, e.source_info, e.ctx)
+print(isinstance(made, JaxprEqn), made.primitive, isinstance(jnp.ones(3), ArrayImpl), isinstance(1, ArrayImpl))
+jax.vmap(lambda x: print(isinstance(x, BatchTracer), x.batch_dim, x.val.shape, isinstance(x, ArrayImpl)))(make_iota(3))
+print(jax.jit(lambda x: x, in_shardings=sharding_impls.UNSPECIFIED)(1.0))
+print(api_util.flatten_axes("axes", jax.tree.structure((1, (2, 3))), (0, None)))
+print(util.partition_list([True, False], "ab"), util.merge_lists([True, False], "b", "a"), util.unzip2([(1, 2)]))
+print(util.HashablePartial(max, 1) == util.HashablePartial(max, 1), util.safe_map(max, [1, 5], [3, 4]))
+""") == """{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = add a b in (c,) }
+True sin True False
+True 0 (3,) False
+1.0
+[0, None, None]
+(['b'], ['a']) ['a', 'b'] ((1,), (2,))
+True [3, 5]
+"""

@@ -7,6 +7,7 @@ import numpy as np
 from anima.core import avals, dtypes
 from anima.core.avals import AbstractValue as AbstractValue, max_dim as max_dim, min_dim as min_dim
 from anima.core.jaxpr import Literal, Var
+from anima.core.state import current
 from anima.core.trace import (
     Tracer as Tracer,
     aval_of,
@@ -44,6 +45,17 @@ Atom = Var | Literal
 ParamDict = dict[str, Any]
 pytype_aval_mappings: dict[type, Any] = dict.fromkeys(  # other libraries add theirs; what has `__array__` needs none
     (*array_types, bool, int, float, complex), aval_of)
+
+
+class _TracingContext:
+    """What is traced at the moment."""
+
+    @property
+    def trace(self) -> Any:
+        return current.trace
+
+
+trace_ctx = _TracingContext()
 
 
 class _TypesOfArrays(type):

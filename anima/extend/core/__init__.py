@@ -13,7 +13,6 @@ from anima.core.avals import ShapedArray as ShapedArray
 from anima.core.check import check_jaxpr as check_jaxpr
 from anima.core.jaxpr import (
     ClosedJaxpr as ClosedJaxpr,
-    Eqn as JaxprEqn,
     Jaxpr as Jaxpr,
     Literal as Literal,
     Var as Var,
@@ -41,6 +40,7 @@ from anima.extend.core.operation import Primitive as Primitive, elementwise as e
 from anima.extend.core.programs import (
     DebugInfo as DebugInfo,
     DropVar as DropVar,
+    JaxprEqn as JaxprEqn,
     gensym as gensym,
     jaxpr_as_fun as jaxpr_as_fun,
     jaxprs_in_params as jaxprs_in_params,

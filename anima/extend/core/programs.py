@@ -63,6 +63,21 @@ def new_jaxpr_eqn(invars: Sequence[Atom], outvars: Sequence[Var], primitive: Pri
     return Eqn(primitive, list(invars), list(outvars), params, place, frozenset(effects))
 
 
+class _EquationsOfPrograms(type):
+    """What `isinstance` asks, and what a call makes."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Eqn)
+
+    def __call__(cls, invars: Sequence[Atom], outvars: Sequence[Var], primitive: Primitive, params: dict[str, Any],
+                 effects: Any, source_info: SourceInfo | Source | None, ctx: EqnContext | None = None) -> Eqn:
+        return new_jaxpr_eqn(invars, outvars, primitive, params, effects, source_info, ctx)
+
+
+class JaxprEqn(metaclass=_EquationsOfPrograms):
+    """The equations of programs: `outvars = primitive[params] invars`."""
+
+
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Callable[..., list[Any]]:
     """A program as a function of flat arguments (after `args`, if they are given) that returns a list.
 

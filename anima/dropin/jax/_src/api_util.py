@@ -2,8 +2,21 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-__all__ = ["infer_argnums_and_argnames"]
+from anima import tree
+
+__all__ = ["flatten_axes", "infer_argnums_and_argnames"]
+
+
+def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
+    """An axis (or None) for each leaf of a tree of this structure: `axis_tree` is a prefix of it. ValueError, which
+    names the argument `name`, for one that is not."""
+    whole = tree.unflatten(treedef, range(treedef.num_leaves))
+    try:
+        return tree.broadcast_prefix(axis_tree, whole, is_leaf=lambda x: x is None)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a prefix of what it is about: {axis_tree} of {treedef}.") from error
 
 
 def infer_argnums_and_argnames(sig: inspect.Signature, argnums: int | Iterable[int] | None,

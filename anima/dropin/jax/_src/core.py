@@ -5,7 +5,7 @@ from typing import Any
 from anima.core.avals import AbstractValue as AbstractValue
 from anima.core.jaxpr import (
     ClosedJaxpr as ClosedJaxpr,
-    Eqn as JaxprEqn,
+    EqnContext as JaxprEqnContext,
     Jaxpr as Jaxpr,
     Literal as Literal,
     Var as Var,
@@ -16,6 +16,7 @@ from anima.core.trace import (
     eval_context as eval_context,
     is_tracing as _is_tracing,
 )
+from anima.dropin.jax._src.util import safe_map as safe_map, safe_zip as safe_zip
 from anima.dropin.jax.core import (
     Atom as Atom,
     ShapedArray as ShapedArray,
@@ -23,9 +24,13 @@ from anima.dropin.jax.core import (
     is_concrete as is_concrete,
     is_constant_dim as is_constant_dim,
     pytype_aval_mappings as pytype_aval_mappings,
+    trace_ctx as trace_ctx,
 )
 from anima.extend.core import (
+    CallPrimitive as CallPrimitive,
+    DropVar as DropVar,
     Effect as Effect,
+    JaxprEqn as JaxprEqn,
     Primitive as Primitive,
     concrete_or_error as concrete_or_error,
     eval_jaxpr as eval_jaxpr,
@@ -33,6 +38,7 @@ from anima.extend.core import (
     get_opaque_trace_state as get_opaque_trace_state,
     jaxpr_as_fun as jaxpr_as_fun,
     mapped_aval as mapped_aval,
+    no_effects as no_effects,
     set_current_trace as set_current_trace,
     take_current_trace as take_current_trace,
     unmapped_aval as unmapped_aval,
@@ -40,12 +46,12 @@ from anima.extend.core import (
 )
 from anima.extend.core.context import TraceTag as TraceTag
 
-__all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
-           "ShapedArray", "Trace", "TraceTag", "Tracer", "Var", "concrete_or_error", "eval_context",
-           "eval_jaxpr", "find_top_trace", "full_lower", "get_aval", "get_opaque_trace_state",
-           "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval", "physical_aval",
-           "pytype_aval_mappings", "set_current_trace", "take_current_trace", "trace_state_clean",
-           "unmapped_aval", "valid_jaxtype"]
+__all__ = ["AbstractValue", "Atom", "CallPrimitive", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn",
+           "JaxprEqnContext", "Literal", "Primitive", "ShapedArray", "Trace", "TraceTag", "Tracer", "Var",
+           "concrete_or_error", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower", "get_aval",
+           "get_opaque_trace_state", "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval", "no_effects",
+           "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip", "set_current_trace",
+           "take_current_trace", "trace_ctx", "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
 
 
 def trace_state_clean() -> bool:

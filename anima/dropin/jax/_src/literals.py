@@ -1,6 +1,8 @@
-"""`jax._src.literals`: Python numbers with an element type, which libraries ask about and nothing here makes."""
+"""`jax._src.literals`: numbers and arrays with an element type, which libraries ask about and nothing here makes."""
 
 from typing import Any
+
+import numpy as np
 
 
 class _Typed:
@@ -24,3 +26,7 @@ class TypedFloat(_Typed, float):
 
 class TypedComplex(_Typed, complex):
     """A complex number with an element type."""
+
+
+class TypedNdArray(np.ndarray):
+    """An array of NumPy's that is as a constant of a program."""
