@@ -18,17 +18,18 @@ from anima.core.trace import Tracer
 from anima.lax import control
 from anima.numpy import creation, elementwise, operators
 from anima.runtime import logs
+from anima.transforms.checkpoint import checkpoint_p
 
 
 def adopt() -> None:
-    """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
-    come back with their keys in order; loops outside of `jit` that call their functions once; numbers that `array`
-    makes as values of the program being recorded; failures of functions that programs call back as
+    """The newer stream of random numbers, unless the environment names one; `jit` and `remat2` as the names of calls;
+    dicts that come back with their keys in order; loops outside of `jit` that call their functions once; numbers that
+    `array` makes as values of the program being recorded; failures of functions that programs call back as
     `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
     for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
-    pjit_p.name = "jit"
+    pjit_p.name, checkpoint_p.name = "jit", "remat2"
     tree_engine.sort_keys = True
     Callback.errors_as_text = True
     control.remembers = True

@@ -413,6 +413,7 @@ from jax.extend.core import JaxprEqn
 def f(x):
     return x + trace_ctx.trace.new_arg(jax.core.ShapedArray((3,), jnp.float32), source_info=source_info_util.current())
 print(jax.make_jaxpr(f)(jnp.ones(3)))
+print(jax.make_jaxpr(jax.checkpoint(jnp.sin))(1.0).eqns[0].primitive, jax._src.core.closed_call_p)
 e = jax.make_jaxpr(jnp.sin)(1.0).eqns[0]
 made = JaxprEqn(e.invars, e.outvars, e.primitive, e.params, e.effects, e.source_info, e.ctx)
 print(isinstance(made, JaxprEqn), made.primitive, isinstance(jnp.ones(3), ArrayImpl), isinstance(1, ArrayImpl))
@@ -422,6 +423,7 @@ print(api_util.flatten_axes("axes", jax.tree.structure((1, (2, 3))), (0, None)))
 print(util.partition_list([True, False], "ab"), util.merge_lists([True, False], "b", "a"), util.unzip2([(1, 2)]))
 print(util.HashablePartial(max, 1) == util.HashablePartial(max, 1), util.safe_map(max, [1, 5], [3, 4]))
 """) == """{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = add a b in (c,) }
+remat2 closed_call
 True sin True False
 True 0 (3,) False
 1.0

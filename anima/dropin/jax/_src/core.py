@@ -45,12 +45,13 @@ from anima.extend.core import (
     valid_jaxtype as valid_jaxtype,
 )
 from anima.extend.core.context import TraceTag as TraceTag
+from anima.extend.core.primitives import closed_call_p as closed_call_p
 
 __all__ = ["AbstractValue", "Atom", "CallPrimitive", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn",
            "JaxprEqnContext", "Literal", "Primitive", "ShapedArray", "Trace", "TraceTag", "Tracer", "Var",
-           "concrete_or_error", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower", "get_aval",
-           "get_opaque_trace_state", "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval", "no_effects",
-           "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip", "set_current_trace",
+           "closed_call_p", "concrete_or_error", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower",
+           "get_aval", "get_opaque_trace_state", "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval",
+           "no_effects", "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip", "set_current_trace",
            "take_current_trace", "trace_ctx", "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
 
 
