@@ -221,8 +221,12 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     low = ew.sub(segment, np.int32(1))
     (x0, x1, y0, y1) = (take(v, i, mode="clip") for v in (points, values) for i in (low, segment))
     width = ew.sub(x1, x0)
-    tiny = ew.eq(width, width.dtype.type(0))
-    fraction = ew.div(ew.sub(at, x0), select_where(tiny, sh.full_like(width, 1), width))
+    # Subnormal widths, whose inverses in derivatives may be infinite, count as none. Quotients of small numbers by small
+    # widths are scaled first, as derivatives divide by the square of the width, which may be zero.
+    tiny = ew.lt(ew.abs(width), np.asarray(dtypes.finfo(width.dtype).smallest_normal, width.dtype))
+    width = select_where(tiny, sh.full_like(width, 1), width)
+    scale = ew.stop_gradient_p.bind(width)
+    fraction = ew.div(ew.div(ew.sub(at, x0), scale), ew.div(width, scale))
     fraction = ew.convert_element_type(fraction, y0.dtype) if fraction.dtype != y0.dtype else fraction
     result = select_where(tiny, y0, ew.add(y0, ew.mul(fraction, ew.sub(y1, y0))))
     if period is None:

@@ -251,6 +251,12 @@ def _clipped(index: Array, size: int) -> Array:
     return ew.clamp(kind(0), index, kind(min(size - 1, dtypes.iinfo(index.dtype).max)))
 
 
+def _from_start(index: Array, size: int) -> Array:
+    """Indices with those that count from the end counted from the start."""
+    wide = ew.convert(index, _I32, False) if index.dtype.itemsize < 4 else index  # it must hold the size
+    return select_where(ew.lt(wide, constant_like(wide, 0)), ew.add(wide, constant_like(wide, size)), wide)
+
+
 def _around(index: Any, size: int) -> Any:
     """Indices modulo `size`; those of NumPy before they lose their upper half."""
     if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
@@ -351,8 +357,8 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     new = sh.slice_in_dim(sh.tile(new, (-(-index.size // new.size),)), 0, index.size)
     if mode == "wrap":
         index = _around(index, x.size)
-    elif mode == "clip":
-        index = _clipped(index, x.size)
+    else:
+        index = _clipped(index if mode == "clip" else _from_start(index, x.size), x.size)
     return sh.reshape(ravel(x).at[index].set(new), x.shape)
 
 
@@ -500,7 +506,7 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
                                   "size of the result must be known.")
     size = x.shape[axis]
     index = ravel(ix.narrow_index(index))
-    index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
+    index = _from_start(index, size)
     keep = sh.full((size,), True, np.bool_).at[index].set(False)
     (kept,) = nonzero(keep, size=size - index.size)
     return take(x, kept, axis, mode="clip")
