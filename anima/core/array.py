@@ -338,11 +338,13 @@ class ConcreteArray(Array):
         """The array itself: on a CPU results are ready when a call returns."""
         return self
 
-    copy_to_host_async = __copy__ = block_until_ready
+    copy_to_host_async = block_until_ready
 
     def clone(self) -> ConcreteArray:
         """An array of the same elements in memory of its own."""
         return self.__deepcopy__({})
+
+    __copy__ = clone
 
     committed = False  # to where it lies: operations may take it elsewhere
 

@@ -76,6 +76,8 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     if transfer_guard_host_to_device.value is not None:
         for x in tree.leaves(object):
             transfers.implicit(x)
+    if copy and isinstance(object, np.ndarray) and type(object) is not np.ndarray:
+        object = np.array(object)  # of a masked array, without the mask, as NumPy's `array` of it
     if isinstance(object, Array):
         result = object if wanted is None else _converted(object, wanted)
         if copy and result is object:
@@ -280,9 +282,18 @@ def _stacked(values: Sequence[Any], leaves: list[Any], dtype: Any) -> Array:
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
             out_sharding: Any = None) -> Array:
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
-    if copy is False and not isinstance(a, Array):
-        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    if copy is False and not isinstance(a, (Array, list, tuple, bool, int, float, complex)):
+        a = _without_copy(a if is_array_like(a) else _through_numpy(a), user_dtype(dtype, "asarray"))
     return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
+
+
+def _without_copy(value: Any, dtype: Any) -> Array:
+    value = np.asarray(value)
+    aval = aval_of(value)
+    fits = aval.dtype == value.dtype == (dtype or value.dtype) and value.flags.c_contiguous and value.flags.aligned
+    if not fits:
+        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    return ConcreteArray(value, aval)
 
 
 def of_sequences(fun: F) -> F:
@@ -488,6 +499,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     known = []
     for name, value in given:
         operand("arange", value)
+        if is_complex(aval_of(value).dtype):
+            raise ValueError("arange: complex numbers have no order, so that 'start', 'stop' and 'step' must be real "
+                             f"(dtype may be complex), but '{name}' is {value}")
         if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
             raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
         known.append(static_value(value, f"It arose in the arange argument '{name}'."))

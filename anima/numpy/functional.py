@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
+from anima import errors, tree
 from anima.api.eager import compiled
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
@@ -150,17 +150,21 @@ def _map_loops(core: Callable[..., Any], arrays: Sequence[Array], core_ranks: Se
 
 # ---------------------------------------------------------------- apply
 
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
-    """`func1d(row, *args, **kwargs)` of every row of `arr` along `axis`, its result's axes in place of it."""
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+    """`func1d(row, *args, **kwargs)` of every row of `arr` along `axis`; the axes of its result, or of each array of
+    a pytree, are in place of it."""
     x = as_array(arr, "apply_along_axis")
     axis = canonicalize_axis(axis, x.ndim)
     rows = moveaxis(x, axis, -1)
-    function: Callable[..., Any] = lambda row: as_array(func1d(row, *args, **kwargs))  # noqa: E731
+    function: Callable[..., Any] = lambda row: tree.map(as_array, func1d(row, *args, **kwargs))  # noqa: E731
     for _ in range(x.ndim - 1):
         function = vmap(function)
-    out = function(rows)
-    extra = out.ndim - (x.ndim - 1)
-    return moveaxis(out, tuple(range(x.ndim - 1, out.ndim)), tuple(range(axis, axis + extra)))
+
+    def in_place(out: Array) -> Array:
+        extra = out.ndim - (x.ndim - 1)
+        return moveaxis(out, tuple(range(x.ndim - 1, out.ndim)), tuple(range(axis, axis + extra)))
+
+    return tree.map(in_place, function(rows))
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: ArrayLike, axes: Any) -> Array:
@@ -198,7 +202,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
 
     def apply(function: Any) -> Array:
         value = as_array(function(x, *args, **kw) if callable(function) else function)
-        return broadcast_array(ew.convert(value, x.dtype, x.weak_type), x.shape)
+        return broadcast_array(ew.convert(value, x.dtype), x.shape)
 
     result = apply(otherwise)
     for condition, function in zip(conditions, functions, strict=True):

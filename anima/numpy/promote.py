@@ -40,6 +40,8 @@ _INTEGER = frozenset((*dtypes.SIGNED, *dtypes.UNSIGNED, *dtypes.SMALL_SIGNED, *d
 def operand(name: str, x: Any, position: int = 0) -> Any:
     """`x` if it can be an operand of `name` (through `__jax_array__` if it has one), else TypeError."""
     if isinstance(x, _CHECKED):
+        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+            aval_of(x)  # ValueError for masked arrays
         return x
     convert = getattr(x, "__jax_array__", None)
     if convert is not None:

@@ -107,7 +107,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
     parts = promote_dtypes("choose", *choices)
     shape = broadcast_shapes(which.shape, *(p.shape for p in parts))
     which = broadcast_array(ix.narrow_index(which), shape)
-    return ew.select_n(which, *(broadcast_array(p, shape) for p in parts))
+    return ew.select_n(which, *(broadcast_array(ew.convert(p, p.dtype), shape) for p in parts))
 
 
 # ---------------------------------------------------------------- nonzero
@@ -228,6 +228,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
     index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
+    if not size and index.size:
+        raise IndexError(f"take: non-empty jnp.take() from axis {axis}, which is empty: there is no index within it.")
     if index.dtype == np.bool_:
         index = ew.convert(index, _I32, False)
     if not is_integer(index.dtype):
@@ -392,6 +394,7 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
     x = as_array(a, "repeat")
     if axis is None:
         axis, x = 0, ravel(x)
+    x = x if x.ndim else ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     counts = as_array(repeats if not isinstance(repeats, (list, tuple)) else np.asarray(repeats), "repeat", 1)
     if counts.ndim > 1:
@@ -540,7 +543,8 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
 @repeated
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
                       dtype: Any = None) -> Array:
-    """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`."""
+    """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`, or
+    "ignore" where nothing is."""
     if len(multi_index) != len(dims):
         raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
     sizes = canonical_shape(tuple(dims))
@@ -559,7 +563,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     total: Any = 0
     for i, n in zip(indices, sizes, strict=True):
         total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
-    return ew.convert_element_type(total, total.dtype if dtype is None else wanted)
+    return ew.convert_element_type(total, wanted)
 
 
 def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
@@ -573,4 +577,6 @@ def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
         return _clipped(index, size)
     if mode == "wrap":
         return _around(index, size)
-    raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if mode == "ignore":
+        return index
+    raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip' or 'ignore'")

@@ -187,7 +187,7 @@ class Gather(Movement):
                             f"{dims.collapsed_slice_dims}, operand_batching_dims={dims.operand_batching_dims}.")
         for i, (size, n) in enumerate(zip(slice_sizes, x.shape, strict=True)):
             # Without places that slices start at, they may be of any size.
-            fits = 0 <= size and (size <= n or 0 in indices.shape[:-1])
+            fits = size >= 0 and (size <= n or 0 in indices.shape[:-1])
             if not fits and i not in dims.operand_batching_dims:
                 raise TypeError(f"Slice size at index {i} in gather op is out of range, must be within [0, {n} + 1), "
                                 f"got {size}.")
