@@ -43,6 +43,8 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima.scipy.linalg": "scipy.linalg",
     "anima.scipy.special": "scipy.special",
 }.items() for file in files.split()}
+_INNER |= {f"jax.experimental.sparse.{file}": "anima.experimental.sparse"
+           for file in ("ad", "api", "bcoo", "bcsr", "coo", "csr", "random", "transform", "util")}
 
 
 def view(name: str) -> ModuleType:

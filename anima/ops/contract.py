@@ -125,7 +125,7 @@ def _algorithm(precision: Any) -> tuple[Any, Any] | None:
         parts = precision.lhs_component_count, precision.rhs_component_count, precision.num_primitive_operations
         if given[0] == given[1] and (given[0], given[2]) in _ALGORITHMS.values() and parts == (1, 1, 1):
             return given[0], given[2]
-    raise ValueError(f"The precision '{precision}' is not supported by dot_general on CPU")
+    raise ValueError(f"The precision {precision} is not supported by dot_general on CPU")
 
 
 _PRECISION_NAMES = {

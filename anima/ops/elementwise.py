@@ -480,11 +480,14 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """`operand` in another dtype. Floats become integers by truncation, limited to their range (NaN is 0);
-    complex numbers lose their imaginary part; integers wrap around.
+    complex numbers lose their imaginary part; integers wrap around, those of Python, of up to 64 bits, too.
     """
     dtype = dtypes.canonicalize_dtype(new_dtype)
     if not dtypes.is_supported(dtype):
         raise TypeError(f"Anima supports only number and bool dtypes, got dtype {new_dtype} in convert_element_type")
+    if type(operand) is int and not isinstance(dtype, dtypes.ExtendedDType):  # of 64 bits, whatever the default is
+        value = reference.convert(np.array(operand, np.int64), dtype)
+        return ConcreteArray(np.asarray(value), scalar_type(dtype, False))
     return convert(operand, dtype)
 
 
