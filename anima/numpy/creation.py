@@ -22,6 +22,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.placement import elsewhere, moved, place
 from anima.core.stage import staged
+from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -324,6 +325,8 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
+        if current.recording is not None:
+            current.recording.looked = True  # a tape gives no warnings
         warnings.warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning,
                       stacklevel=errors.user_stacklevel())
         x = ew.real(x)

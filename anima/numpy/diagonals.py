@@ -14,7 +14,7 @@ from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray, eye
 from anima.numpy.manipulation import broadcast_to, moveaxis, ravel
-from anima.numpy.promote import as_array, convert_operand, no_out, static_int
+from anima.numpy.promote import as_array, as_given, convert_operand, no_out, static_int
 from anima.numpy.reductions import sum
 from anima.numpy.selection import _not_in_place as not_in_place, nonzero
 from anima.ops import elementwise as ew, shape as sh
@@ -157,7 +157,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
 
 def _rows_k_columns(arr: Any, k: int) -> tuple[int, int, int]:
-    shape = np.shape(arr) if not isinstance(arr, Array) else arr.shape
+    shape = np.shape(as_given(arr))
     if len(shape) != 2:
         raise ValueError("Only 2-D inputs are accepted")
     return shape[0], k, shape[1]

@@ -55,7 +55,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
               signature: str | None = None) -> Callable[..., Any]:
     """`pyfunc` applied to every element, or, with a signature such as "(n,m),(m)->(n)", to every core array.
 
-    The other axes broadcast. Arguments in `excluded` (positions or names) are passed as they are.
+    The other axes broadcast. Arguments in `excluded` (positions or names), and None, are passed as they are.
 
     >>> f = jnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")
     >>> f(jnp.ones((4, 3)), jnp.ones(3)).shape
@@ -71,9 +71,15 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     @errors.api_boundary
     @wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
-        mapped = [i for i in range(len(args)) if i not in excluded]
-        named = [k for k in kwargs if k not in excluded]
-        given = (*(args[i] for i in mapped), *(kwargs[k] for k in named))
+        taken = [i for i in range(len(args)) if i not in excluded]
+        by_name = [k for k in kwargs if k not in excluded]
+        values = (*(args[i] for i in taken), *(kwargs[k] for k in by_name))
+        inputs = [()] * len(values) if parsed is None else parsed[0]
+        if len(inputs) != len(values):
+            raise TypeError(f"wrong number of arguments: expected {len(inputs)}, got {len(values)} {context}")
+        inputs = [dims for dims, x in zip(inputs, values, strict=True) if x is not None]
+        mapped, named = [i for i in taken if args[i] is not None], [k for k in by_name if kwargs[k] is not None]
+        given = (x for x in values if x is not None)
         arrays = as_arrays("vectorize", *(asarray(x) if isinstance(x, (list, tuple)) else x for x in given))
 
         def core(*values: Any) -> Any:
@@ -83,9 +89,6 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
             names.update(zip(named, values[len(mapped):], strict=True))
             return pyfunc(*full, **names)
 
-        inputs = [()] * len(arrays) if parsed is None else parsed[0]
-        if len(inputs) != len(arrays):
-            raise TypeError(f"wrong number of arguments: expected {len(inputs)}, got {len(arrays)} {context}")
         sizes = _core_sizes(inputs, arrays, context)
         if parsed is not None:
             core = _checked_outputs(core, parsed[1], sizes, context)

@@ -25,6 +25,7 @@ from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
     as_array,
     as_arrays,
+    as_given,
     canonical_shape,
     convert_operand,
     no_out,
@@ -506,7 +507,7 @@ def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
 
     `shift` may be traced.
     """
-    x = as_array(a, "roll")
+    x, shift = as_array(a, "roll"), as_given(shift)
     if axis is None:
         return sh.reshape(roll(sh.reshape(x, (x.size,)), shift, 0), x.shape)
     axes = [canonicalize_axis(where, x.ndim) for where in one_or_more(axis)]
@@ -545,12 +546,12 @@ def _roll(x: Array, shift: Any, axis: int) -> Array:
 
 def shape(a: Any) -> tuple[int, ...]:
     """The shape of an array, or of nested lists of numbers."""
-    return a.shape if isinstance(a, Array) else np.shape(a)
+    return np.shape(as_given(a))
 
 
 def ndim(a: Any) -> int:
     """The number of dimensions."""
-    return a.ndim if isinstance(a, Array) else np.ndim(a)
+    return np.ndim(as_given(a))
 
 
 def size(a: Any, axis: Any = None) -> int:

@@ -51,6 +51,12 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
     raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.")
 
 
+def as_given(x: Any) -> Any:
+    """What an object stands for, through `__jax_array__` if it has that; anything else as it is."""
+    convert = None if isinstance(x, Array) else getattr(x, "__jax_array__", None)
+    return x if convert is None else convert()
+
+
 def operands(name: str, *args: Any) -> list[Any]:
     """Each argument checked by `operand`."""
     return [operand(name, x, i) for i, x in enumerate(args)]

@@ -27,6 +27,7 @@ from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
     as_arrays,
+    as_given,
     as_index,
     canonical_shape,
     convert_operand,
@@ -434,7 +435,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
 
     Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds.
     """
-    x, new = as_array(arr, "insert", 0), as_array(values, "insert", 2)
+    x, obj, new = as_array(arr, "insert", 0), as_given(obj), as_array(values, "insert", 2)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
@@ -479,7 +480,7 @@ def _insertion(where: Any, size: int, count: int) -> Any:
 @repeated
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """`arr` without the parts `obj` (an int, a slice, a mask, or indices) along `axis` (None: flattened)."""
-    x = as_array(arr, "delete")
+    x, obj = as_array(arr, "delete"), as_given(obj)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)

@@ -128,6 +128,34 @@ def test_copies_outlive_what_they_are_of() -> None:
     np.testing.assert_array_equal(y, [0, 1, 2])
 
 
+class Standing:
+    """An object that stands for an array."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __jax_array__(self) -> anima.Array:
+        return jnp.asarray(self.value)
+
+
+def test_objects_that_stand_for_arrays() -> None:
+    x, square = jnp.arange(4.0), Standing(np.ones((2, 2)))
+    np.testing.assert_array_equal(jnp.delete(x, Standing(1)), [0, 2, 3])
+    np.testing.assert_array_equal(jnp.insert(x, Standing(1), Standing(5.0)), [0, 5, 1, 2, 3])
+    np.testing.assert_array_equal(jnp.roll(x, Standing(1)), [3, 0, 1, 2])
+    assert (jnp.ndim(square), jnp.shape(square), jnp.size(square)) == (2, (2, 2), 4)
+    for fun in (jnp.tril_indices_from, jnp.triu_indices_from):
+        np.testing.assert_array_equal(fun(square), fun(np.ones((2, 2))))
+
+
+def test_matrices_of_integers() -> None:
+    x = np.array([[4, 2], [2, 5]])
+    np.testing.assert_allclose(lax.linalg.cholesky(x), [[2, 0], [1, 2]], rtol=1e-6)
+    np.testing.assert_allclose(lax.linalg.eigh(x)[1], np.linalg.eigvalsh(x), rtol=1e-6)
+    q, r = jnp.linalg.qr(np.ones((3, 2), np.float32), mode="full")
+    assert q.shape == (3, 2) and r.shape == (2, 2)
+
+
 # ---------------------------------------------------------------- types
 
 def test_weak_types() -> None:
