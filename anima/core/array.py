@@ -455,7 +455,8 @@ class ConcreteArray(Array):
     def _scalar(self, target: type) -> Any:
         if self.aval.size != 1 or self.aval.ndim > 0:
             raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
-        return target(self.__array__()[()])
+        value = self.__array__()[()]
+        return target(complex(value) if value.dtype.kind == "c" else value)  # Python has no float of a complex number
 
     @errors.api_boundary
     def __bool__(self) -> bool:

@@ -121,6 +121,14 @@ def test_trees_along_an_axis() -> None:
     np.testing.assert_array_equal(rest["outer"], np.einsum("iaj,ibj->iabj", x, x))
 
 
+def test_complex_numbers_are_no_floats() -> None:
+    x = jnp.array(2 + 1j)
+    assert complex(x) == 2 + 1j and bool(x)
+    for kind in (float, int):
+        with pytest.raises(TypeError, match="not 'complex'"):
+            kind(x)
+
+
 def test_copies_outlive_what_they_are_of() -> None:
     x = jnp.arange(3.0)
     y = copy.copy(x)
