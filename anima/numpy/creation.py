@@ -34,6 +34,7 @@ from anima.numpy.promote import (
     operand,
     static_int,
     static_value,
+    without_copy,
 )
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked, lies_somewhere, put_like
@@ -284,17 +285,8 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool |
             out_sharding: Any = None) -> Array:
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
     if copy is False and not isinstance(a, (Array, list, tuple, bool, int, float, complex)):
-        a = _without_copy(a if is_array_like(a) else _through_numpy(a), user_dtype(dtype, "asarray"))
+        a = without_copy(a if is_array_like(a) else _through_numpy(a), user_dtype(dtype, "asarray"))
     return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
-
-
-def _without_copy(value: Any, dtype: Any) -> Array:
-    value = np.asarray(value)
-    aval = aval_of(value)
-    fits = aval.dtype == value.dtype == (dtype or value.dtype) and value.flags.c_contiguous and value.flags.aligned
-    if not fits:
-        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
-    return ConcreteArray(value, aval)
 
 
 def of_sequences(fun: F) -> F:
@@ -443,8 +435,7 @@ def _like(a: Any, name: str) -> ShapedArray:
 
 
 @repeated
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-               out_sharding: Any = None) -> Array:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
     if device is not None or out_sharding is not None:
         return as_asked("zeros_like", device, out_sharding, zeros_like, a, dtype, shape)
@@ -452,8 +443,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 
 
 @repeated
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: Any = None) -> Array:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""
     if device is not None or out_sharding is not None:
         return as_asked("ones_like", device, out_sharding, ones_like, a, dtype, shape)
@@ -503,8 +493,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     for name, value in given:
         operand("arange", value)
         if is_complex(aval_of(value).dtype):
-            raise ValueError("arange: complex numbers have no order, so that 'start', 'stop' and 'step' must be real "
-                             f"(dtype may be complex), but '{name}' is {value}")
+            raise ValueError(f"arange: complex numbers have no order, so '{name}' must be real (dtype need not be)")
         if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
             raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
         known.append(static_value(value, f"It arose in the arange argument '{name}'."))
@@ -609,5 +598,3 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
     """An array of the numbers in a text, separated by `sep`."""
     return asarray(np.fromstring(string, dtype=dtypes.np_dtype(dtype), count=count, sep=sep))
-
-

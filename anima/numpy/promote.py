@@ -80,6 +80,16 @@ def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
     return ConcreteArray(np.array(x, dtype=aval.dtype), aval)
 
 
+def without_copy(value: Any, dtype: Any) -> Array:
+    """An array over the memory of a NumPy value; ValueError if it would have to be copied to be one of `dtype`."""
+    value = np.asarray(value)
+    aval = aval_of(value)
+    fits = aval.dtype == value.dtype == (dtype or value.dtype) and value.flags.c_contiguous and value.flags.aligned
+    if not fits:
+        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    return ConcreteArray(value, aval)
+
+
 def as_index(x: Any, name: str, position: int = 0) -> Array:
     """`as_array` of indices: NumPy integers that are too large for the dtypes in use stay out of range."""
     return as_array(index_operand(x), name, position)
