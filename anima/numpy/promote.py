@@ -82,7 +82,7 @@ def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
 
 def without_copy(value: Any, dtype: Any) -> Array:
     """An array over the memory of a NumPy value; ValueError if it would have to be copied to be one of `dtype`."""
-    value = np.asarray(value)
+    value = np.asarray(operand("asarray", value)).view()  # which is made read-only, unlike what is given
     aval = aval_of(value)
     fits = aval.dtype == value.dtype == (dtype or value.dtype) and value.flags.c_contiguous and value.flags.aligned
     if not fits:

@@ -67,7 +67,7 @@ def test_updates_of_nothing_take_any_values() -> None:
 def test_arrays_without_copies() -> None:
     given = np.arange(4, dtype=np.int32)
     x = jnp.asarray(given, copy=False)
-    assert x.unsafe_buffer_pointer() == given.ctypes.data and x.dtype == np.int32
+    assert x.unsafe_buffer_pointer() == given.ctypes.data and x.dtype == np.int32 and given.flags.writeable
     np.testing.assert_array_equal(jnp.asarray([1, 2], copy=False), [1, 2])
     np.testing.assert_array_equal(jnp.asarray(array.array("i", [1, 2]), copy=False), [1, 2])
     for wrong in (given[::2], given.astype(np.int16)):
@@ -79,6 +79,7 @@ def test_masked_arrays() -> None:
     masked, x = np.ma.array([1, 0], mask=[True, False]), jnp.arange(2)
     np.testing.assert_array_equal(jnp.array(masked), [1, 0])
     for fun in (lambda: jnp.add(masked, 1), lambda: x + masked, lambda: jnp.asarray(masked), lambda: jnp.dot(masked, x),
+                lambda: jnp.asarray(masked, copy=False),
                 lambda: jnp.concatenate([x, masked]), lambda: jnp.take(x, masked), lambda: x[masked]):
         with pytest.raises(ValueError, match="masked arrays are not supported"):
             fun()
