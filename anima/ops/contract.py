@@ -140,7 +140,7 @@ def canonicalize_precision(precision: Any) -> tuple[Precision, Precision] | None
         return None
     both = precision if isinstance(precision, (tuple, list)) else (precision, precision)
     try:
-        lhs, rhs = (Precision(p) for p in both)
+        lhs, rhs = (Precision("" if p is None else p) for p in both)  # None alone is the default
     except ValueError:
         raise ValueError("Precision must be None, a Precision, a pair of these, or one of the names "
                          f"{sorted(_PRECISION_NAMES)}; got {precision!r}.") from None
