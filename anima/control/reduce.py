@@ -163,6 +163,7 @@ class Fold(Composite):
     initial values, which are the second half. Derivatives, and batches of initial values, are those of the loop."""
 
     multiple_results = True
+    not_scalar: type[Exception] = ValueError  # raised for initial values that are arrays
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The loop, which is not kept: the program in it is a user's."""
@@ -173,7 +174,7 @@ class Fold(Composite):
         count = len(avals) // 2
         xs, inits = avals[:count], avals[count:]
         if any(i.shape for i in inits):
-            raise ValueError(f"{self.name} expected initial values to be scalars, but they have shapes "
+            raise self.not_scalar(f"{self.name} expected initial values to be scalars, but they have shapes "
                              f"{[i.shape for i in inits]}.")
         if [x.dtype for x in xs] != [i.dtype for i in inits]:
             raise TypeError(f"{self.name} operand dtypes should match corresponding initial value dtypes, got "
@@ -252,6 +253,8 @@ class CustomReduce(Fold):
 class ReduceWindow(Fold):
     """Combines the elements of each window (see `anima/ops/window.py`); padding does not count."""
 
+    not_scalar = TypeError
+
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, **w: Any) -> list[ShapedArray]:
         xs = self.checked(avals, jaxpr)
         shape = win.check_windows(self.name, xs[0].shape, **w)
@@ -328,8 +331,8 @@ def _fold(name: str, operands: Any, init_values: Any, computation: Callable[...,
     closed, consts, out_tree = trace_pure(
         lambda a, b: _strong(computation(a, b), scalars), tree.structure((operands, operands)), scalars * 2, name)
     if out_tree != structure:
-        raise TypeError(f"{name} computation must return the structure of the operands, {structure}, but it returns "
-                        f"{out_tree}.")
+        raise ValueError(f"{name} computation must return the structure of the operands, {structure}, but it returns "
+                         f"{out_tree}.")
     problems = differences(structure, scalars, closed.out_avals, "input")
     if problems:
         raise TypeError(f"{name} computation must return scalars of the operands' types, but they differ:\n\n"

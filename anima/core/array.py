@@ -1,8 +1,7 @@
 """Arrays: immutable, NumPy-backed values, and the operators that they share with tracers.
 
-`Array` is the type users test against; `ConcreteArray` holds a value, a tracer stands for one. What
-`x + y`, `x.sum()` or `x.at[i]` mean is decided in the NumPy face, above this layer: it fills the one
-table below through `install_operators`.
+`Array` is the type users test against; `ConcreteArray` holds a value, a tracer stands for one. What `x + y`, `x.sum()`
+or `x.at[i]` mean is decided in the NumPy face, above this layer: it fills the one table below by `install_operators`.
 """
 
 from __future__ import annotations
@@ -338,11 +337,12 @@ class ConcreteArray(Array):
         """The array itself: on a CPU results are ready when a call returns."""
         return self
 
-    copy_to_host_async = __copy__ = block_until_ready
+    copy_to_host_async = block_until_ready
 
     def clone(self) -> ConcreteArray:
         """An array of the same elements in memory of its own."""
         return self.__deepcopy__({})
+    __copy__ = clone
 
     committed = False  # to where it lies: operations may take it elsewhere
 
@@ -453,7 +453,7 @@ class ConcreteArray(Array):
     def _scalar(self, target: type) -> Any:
         if self.aval.size != 1 or self.aval.ndim > 0:
             raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
-        return target(self.__array__()[()])
+        return target(self.__array__().item())  # Python has no float of a complex number
 
     @errors.api_boundary
     def __bool__(self) -> bool:

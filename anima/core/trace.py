@@ -218,7 +218,7 @@ def aval_of(x: Any) -> ShapedArray:
         return _scalar_avals[config.enable_x64][kind]
     if isinstance(x, (np.ndarray, np.generic)):
         if kind is not np.ndarray and _is_masked(x):
-            raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "
+            raise ValueError("numpy masked arrays are not supported as inputs: the mask would be lost. "
                              "Use x.filled() to get a standard NumPy array.")
         return ShapedArray(x.shape, dtypes.array_dtype(x))
     if isinstance(x, Ref):

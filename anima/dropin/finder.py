@@ -57,6 +57,8 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima.sharding": "mesh named_sharding partition_spec sharding sharding_impls",
     "anima.stages": "stages",
 }.items() for file in files.split()}
+_INNER |= {f"jax.experimental.sparse.{file}": "anima.experimental.sparse"
+           for file in ("ad", "api", "bcoo", "bcsr", "coo", "csr", "random", "transform", "util")}
 
 
 def view(name: str) -> ModuleType:

@@ -19,7 +19,7 @@ from anima.core.array import Array
 from anima.core.avals import Shape
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, shape as sh
-from anima.ops.contract import canonicalize_precision, dot_general
+from anima.ops.contract import canonicalize_precision, dot_general, other_axes
 from anima.ops.placing import as_asked
 from anima.ops.reduce import cumsum
 from anima.transforms.composed import Composed
@@ -48,15 +48,30 @@ class RaggedDotDimensionNumbers:
         object.__setattr__(self, "rhs_group_dimensions", tuple(self.rhs_group_dimensions))
 
 
-def _members(group_sizes: Any, length: int, shape: Shape, axis: int) -> Array:
-    """For each group, whether a place belongs to it: bools of the shape (groups, *shape)."""
-    groups = group_sizes.shape[0]
-    ends = cumsum(ew.convert(group_sizes, np.dtype(np.int32)), 0)
-    starts = ew.sub(ends, ew.convert(group_sizes, np.dtype(np.int32)))
-    places = sh.broadcasted_iota(np.int32, (groups, length), 1)
-    ends, starts = (sh.broadcast_in_dim(v, (groups, length), (0,)) for v in (ends, starts))
+def _outer_axes(numbers: RaggedDotDimensionNumbers, rank: int) -> tuple[int, ...]:
+    """The axes of `lhs` along which group sizes may differ: those of batches, and those of the ragged one's kind that
+    come before it."""
+    ((lc, _), (lb, _)), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
+    if ragged in lb:
+        return tuple(lb[:lb.index(ragged)])
+    kind = tuple(lc) if ragged in lc else other_axes(rank, tuple(lc), tuple(lb))
+    return (*lb, *kind[:kind.index(ragged)])
+
+
+def _members(group_sizes: Any, outer: Shape, shape: Shape, axis: int) -> Array:
+    """For each group, whether a place along `axis` belongs to it: bools of the shape (groups, *shape). Sizes may differ
+    along the axes `outer`."""
+    sizes = ew.convert(group_sizes, np.dtype(np.int32))
+    used = sorted((*outer, axis))
+    sizes = sh.transpose(sizes, (len(outer), *(outer.index(a) for a in used if a != axis)))
+    ends = cumsum(sizes, 0)
+    starts = ew.sub(ends, sizes)
+    small = (sizes.shape[0], *(shape[a] for a in used))
+    places = sh.broadcasted_iota(np.int32, small, 1 + used.index(axis))
+    kept = (0, *(1 + i for i, a in enumerate(used) if a != axis))
+    ends, starts = (sh.broadcast_in_dim(v, small, kept) for v in (ends, starts))
     inside = ew.and_(ew.ge(places, starts), ew.lt(places, ends))
-    return sh.broadcast_in_dim(inside, (groups, *shape), (0, 1 + axis))
+    return sh.broadcast_in_dim(inside, (sizes.shape[0], *shape), (0, *(1 + a for a in used)))
 
 
 def _ragged(lhs: Any, rhs: Any, group_sizes: Any, *, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
@@ -65,8 +80,9 @@ def _ragged(lhs: Any, rhs: Any, group_sizes: Any, *, ragged_dot_dimension_number
     (ragged,) = ragged_dot_dimension_numbers.lhs_ragged_dimensions
     if ragged in lb:  # every element of the batch is a product of its own anyway
         return dot_general(lhs, rhs, ((lc, rc), (lb, rb)), precision, preferred_element_type)
-    inside = _members(group_sizes, lhs.shape[ragged], lhs.shape, ragged)
-    parts = sh.broadcast(lhs, group_sizes.shape)
+    outer = _outer_axes(ragged_dot_dimension_numbers, lhs.ndim) if group_sizes.ndim > 1 else ()
+    inside = _members(group_sizes, outer, lhs.shape, ragged)
+    parts = sh.broadcast(lhs, group_sizes.shape[-1:])
     parts = ew.select_n(inside, sh.zeros_like(parts), parts)
     first, batch = [a + 1 for a in lc], [a + 1 for a in lb]
     if ragged in lc:
@@ -90,13 +106,14 @@ def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimensio
 
     Args:
       lhs, rhs, precision, preferred_element_type: as of `dot_general`.
-      group_sizes: [groups], integers.
+      group_sizes: [groups], integers; or [*axes, groups] where sizes differ along batch axes and, before the ragged
+        one, along axes of its kind: contracted or not.
       ragged_dot_dimension_numbers: a `RaggedDotDimensionNumbers`.
       group_offset: None.
 
     Raises:
       NotImplementedError: for a group_offset.
-      TypeError: for group sizes that are no vector of integers, numbers of axes that do not fit.
+      TypeError: for group sizes that are no integers or of another shape, numbers of axes that do not fit.
     """
     if out_sharding is not None:
         return as_asked("ragged_dot_general", None, out_sharding, ragged_dot_general, lhs, rhs, group_sizes,
@@ -104,19 +121,32 @@ def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimensio
     if group_offset is not None:
         raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
     numbers, sizes = ragged_dot_dimension_numbers, aval_of(group_sizes)
-    if not dtypes.issubdtype(sizes.dtype, np.integer) or sizes.ndim != 1:
+    if not dtypes.issubdtype(sizes.dtype, np.integer) or not sizes.ndim:
         raise TypeError(f"ragged_dot_general: group_sizes must be a vector of integers, got {sizes.str_short()}.")
     if len(numbers.lhs_ragged_dimensions) != 1:
         raise TypeError("ragged_dot_general expects exactly one lhs ragged dimension.")
-    ((lc, _), (lb, _)) = numbers.dot_dimension_numbers
+    ((lc, rc), (lb, rb)) = numbers.dot_dimension_numbers
+    shape, ranks = aval_of(lhs).shape, (aval_of(lhs).ndim, aval_of(rhs).ndim)
+    for what, axes, rank in (("lhs ragged", numbers.lhs_ragged_dimensions, ranks[0]),
+                             ("rhs group", numbers.rhs_group_dimensions, ranks[1])):
+        if not all(0 <= a < rank for a in axes):
+            raise TypeError(f"ragged_dot_general requires {what} dimension numbers to be nonnegative and less than the "
+                            f"rank of the operand, {rank}; got {axes}.")
     needed = int(numbers.lhs_ragged_dimensions[0] not in (*lc, *lb))
     if len(numbers.rhs_group_dimensions) != needed:
         raise TypeError(f"ragged_dot_general expects {needed} rhs group dimensions for this ragged dimension, got "
                         f"{numbers.rhs_group_dimensions}.")
+    if set(numbers.rhs_group_dimensions) & {*rc, *rb}:
+        raise TypeError("ragged_dot_general requires rhs group dimension numbers to be distinct from contracting and "
+                        f"batch dimensions, got {numbers.rhs_group_dimensions}.")
+    outer = tuple(shape[a] for a in _outer_axes(numbers, len(shape)))
+    if sizes.shape[:-1] not in ((), outer):
+        raise TypeError(f"ragged_dot_general expected group_sizes to have shape {(*outer, sizes.shape[-1])} or "
+                        f"{sizes.shape[-1:]}, got {sizes.shape}.")
     for axis in numbers.rhs_group_dimensions:
-        if aval_of(rhs).shape[axis] != sizes.shape[0]:
-            raise TypeError(f"ragged_dot_general expects rhs to have an entry for each of {sizes.shape[0]} groups, got "
-                            f"{aval_of(rhs).shape[axis]}.")
+        if aval_of(rhs).shape[axis] != sizes.shape[-1]:
+            raise TypeError(f"ragged_dot_general expects rhs to have an entry for each of {sizes.shape[-1]} groups, "
+                            f"got {aval_of(rhs).shape[axis]}.")
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
     return ragged_dot_general_p.bind(lhs, rhs, group_sizes, ragged_dot_dimension_numbers=numbers,
                                      precision=canonicalize_precision(precision), preferred_element_type=preferred)

@@ -221,8 +221,12 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     low = ew.sub(segment, np.int32(1))
     (x0, x1, y0, y1) = (take(v, i, mode="clip") for v in (points, values) for i in (low, segment))
     width = ew.sub(x1, x0)
-    tiny = ew.eq(width, width.dtype.type(0))
-    fraction = ew.div(ew.sub(at, x0), select_where(tiny, sh.full_like(width, 1), width))
+    # Subnormal widths, whose inverses in derivatives may be infinite, count as none. Small differences are scaled
+    # before the division by a small width, as its derivative divides by the width's square, which may be zero.
+    tiny = ew.lt(ew.abs(width), np.asarray(dtypes.finfo(width.dtype).smallest_normal, width.dtype))
+    width = select_where(tiny, sh.full_like(width, 1), width)
+    scale = ew.stop_gradient_p.bind(width)
+    fraction = ew.div(ew.div(ew.sub(at, x0), scale), ew.div(width, scale))
     fraction = ew.convert_element_type(fraction, y0.dtype) if fraction.dtype != y0.dtype else fraction
     result = select_where(tiny, y0, ew.add(y0, ew.mul(fraction, ew.sub(y1, y0))))
     if period is None:
@@ -254,7 +258,7 @@ def _periodic(at: Array, points: Array, values: Array, period: Any) -> tuple[Arr
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None,
              preferred_element_type: Any = None) -> Array:
     """The convolution of two vectors: "full" overlap, the "same" size as the longer, or "valid" overlap only."""
-    a, v = _vectors("convolve", a, v)
+    a, v = _vectors("convolve", a, v, preferred_element_type)
     if a.size < v.size:
         a, v = v, a
     return _slide(a, sh.rev(v, (0,)), mode, precision, preferred_element_type)
@@ -264,15 +268,15 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any =
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None,
               preferred_element_type: Any = None) -> Array:
     """The cross-correlation of two vectors, the second conjugated; `mode` as in `convolve`."""
-    a, v = _vectors("correlate", a, v)
+    a, v = _vectors("correlate", a, v, preferred_element_type)
     v = ew.conj(v) if is_complex(v.dtype) else v
     if a.size >= v.size:
         return _slide(a, v, mode, precision, preferred_element_type)
     return sh.rev(_slide(v, a, mode, precision, preferred_element_type), (0,))
 
 
-def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
-    a, v = promote_dtypes_inexact(name, a, v)
+def _vectors(name: str, a: Any, v: Any, preferred: Any) -> tuple[Array, Array]:
+    a, v = promote_dtypes_inexact(name, a, v) if preferred is None else promote_dtypes(name, a, v)
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError(f"{name}() only support 1-dimensional inputs.")
     if not a.size or not v.size:

@@ -22,6 +22,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.placement import elsewhere, moved, place
 from anima.core.stage import staged
+from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -33,6 +34,7 @@ from anima.numpy.promote import (
     operand,
     static_int,
     static_value,
+    without_copy,
 )
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked, lies_somewhere, put_like
@@ -76,6 +78,8 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     if transfer_guard_host_to_device.value is not None:
         for x in tree.leaves(object):
             transfers.implicit(x)
+    if copy and isinstance(object, np.ndarray) and type(object) is not np.ndarray:
+        object = np.array(object)  # of a masked array, without the mask, as NumPy's `array` of it
     if isinstance(object, Array):
         result = object if wanted is None else _converted(object, wanted)
         if copy and result is object:
@@ -280,8 +284,8 @@ def _stacked(values: Sequence[Any], leaves: list[Any], dtype: Any) -> Array:
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
             out_sharding: Any = None) -> Array:
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
-    if copy is False and not isinstance(a, Array):
-        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    if copy is False and not isinstance(a, (Array, list, tuple, bool, int, float, complex)):
+        a = without_copy(a if is_array_like(a) else _through_numpy(a), user_dtype(dtype, "asarray"))
     return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
 
 
@@ -313,6 +317,8 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
+        if current.recording is not None:
+            current.recording.looked = True  # a tape gives no warnings
         warnings.warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning,
                       stacklevel=errors.user_stacklevel())
         x = ew.real(x)
@@ -429,8 +435,7 @@ def _like(a: Any, name: str) -> ShapedArray:
 
 
 @repeated
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-               out_sharding: Any = None) -> Array:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
     if device is not None or out_sharding is not None:
         return as_asked("zeros_like", device, out_sharding, zeros_like, a, dtype, shape)
@@ -438,8 +443,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 
 
 @repeated
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: Any = None) -> Array:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""
     if device is not None or out_sharding is not None:
         return as_asked("ones_like", device, out_sharding, ones_like, a, dtype, shape)
@@ -488,6 +492,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     known = []
     for name, value in given:
         operand("arange", value)
+        if is_complex(aval_of(value).dtype):
+            raise ValueError(f"arange: complex numbers have no order, so '{name}' must be real (dtype need not be)")
         if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
             raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
         known.append(static_value(value, f"It arose in the arange argument '{name}'."))
@@ -592,5 +598,3 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
     """An array of the numbers in a text, separated by `sep`."""
     return asarray(np.fromstring(string, dtype=dtypes.np_dtype(dtype), count=count, sep=sep))
-
-

@@ -14,7 +14,7 @@ from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray, eye
 from anima.numpy.manipulation import broadcast_to, moveaxis, ravel
-from anima.numpy.promote import as_array, convert_operand, no_out, static_int
+from anima.numpy.promote import as_array, as_given, convert_operand, no_out, static_int
 from anima.numpy.reductions import sum
 from anima.numpy.selection import _not_in_place as not_in_place, nonzero
 from anima.ops import elementwise as ew, shape as sh
@@ -35,7 +35,8 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     offset = static_int(offset, "'offset' argument of anima.numpy.diagonal()")
     first, second = canonicalize_axis(axis1, x.ndim), canonicalize_axis(axis2, x.ndim)
     if first == second:
-        raise ValueError("axis1 and axis2 cannot be the same")
+        raise ValueError(f"axis1 and axis2 can not be same: both are {axis1}" if axis1 == axis2 else
+                         f"axis1 and axis2 can not be same: {axis1} and {axis2} are one axis")
     x = moveaxis(x, (first, second), (-2, -1))
     rows, columns = x.shape[-2:]
     down, right = max(-offset, 0), max(offset, 0)
@@ -73,7 +74,8 @@ def _matrix_of(x: Array, k: int) -> Array:
 @repeated
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with the flattened `v` as its k-th diagonal."""
-    return _matrix_of(ravel(v), static_int(k, "'k' argument of anima.numpy.diagflat()"))
+    flat = ravel(v)
+    return _matrix_of(ew.convert(flat, flat.dtype), static_int(k, "'k' argument of anima.numpy.diagflat()"))
 
 
 @repeated
@@ -155,7 +157,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
 
 def _rows_k_columns(arr: Any, k: int) -> tuple[int, int, int]:
-    shape = np.shape(arr) if not isinstance(arr, Array) else arr.shape
+    shape = np.shape(as_given(arr))
     if len(shape) != 2:
         raise ValueError("Only 2-D inputs are accepted")
     return shape[0], k, shape[1]

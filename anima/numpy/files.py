@@ -25,12 +25,12 @@ def set_printoptions(*args: Any, **kwargs: Any) -> None:
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """The array in a .npy file (of a .npz file, NumPy's mapping of names to arrays).
+    """The array in a .npy file (of a .npz file, NumPy's mapping of names to arrays; of objects, NumPy's array).
 
     NumPy's files do not name bfloat16: elements of two bytes without a type are taken for it.
     """
     out = np.load(file, *args, **kwargs)
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, np.ndarray) or out.dtype == np.object_:
         return out
     return asarray(out.view(dtypes.bfloat16) if out.dtype == "V2" else out)
 

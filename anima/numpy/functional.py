@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
+from anima import errors, tree
 from anima.api.eager import compiled
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
@@ -55,7 +55,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
               signature: str | None = None) -> Callable[..., Any]:
     """`pyfunc` applied to every element, or, with a signature such as "(n,m),(m)->(n)", to every core array.
 
-    The other axes broadcast. Arguments in `excluded` (positions or names) are passed as they are.
+    The other axes broadcast. Arguments in `excluded` (positions or names), and None, are passed as they are.
 
     >>> f = jnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")
     >>> f(jnp.ones((4, 3)), jnp.ones(3)).shape
@@ -71,9 +71,15 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     @errors.api_boundary
     @wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
-        mapped = [i for i in range(len(args)) if i not in excluded]
-        named = [k for k in kwargs if k not in excluded]
-        given = (*(args[i] for i in mapped), *(kwargs[k] for k in named))
+        taken = [i for i in range(len(args)) if i not in excluded]
+        by_name = [k for k in kwargs if k not in excluded]
+        values = (*(args[i] for i in taken), *(kwargs[k] for k in by_name))
+        inputs = [()] * len(values) if parsed is None else parsed[0]
+        if len(inputs) != len(values):
+            raise TypeError(f"wrong number of arguments: expected {len(inputs)}, got {len(values)} {context}")
+        inputs = [dims for dims, x in zip(inputs, values, strict=True) if x is not None]
+        mapped, named = [i for i in taken if args[i] is not None], [k for k in by_name if kwargs[k] is not None]
+        given = (x for x in values if x is not None)
         arrays = as_arrays("vectorize", *(asarray(x) if isinstance(x, (list, tuple)) else x for x in given))
 
         def core(*values: Any) -> Any:
@@ -83,9 +89,6 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
             names.update(zip(named, values[len(mapped):], strict=True))
             return pyfunc(*full, **names)
 
-        inputs = [()] * len(arrays) if parsed is None else parsed[0]
-        if len(inputs) != len(arrays):
-            raise TypeError(f"wrong number of arguments: expected {len(inputs)}, got {len(arrays)} {context}")
         sizes = _core_sizes(inputs, arrays, context)
         if parsed is not None:
             core = _checked_outputs(core, parsed[1], sizes, context)
@@ -150,17 +153,21 @@ def _map_loops(core: Callable[..., Any], arrays: Sequence[Array], core_ranks: Se
 
 # ---------------------------------------------------------------- apply
 
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
-    """`func1d(row, *args, **kwargs)` of every row of `arr` along `axis`, its result's axes in place of it."""
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+    """`func1d(row, *args, **kwargs)` of every row of `arr` along `axis`; the axes of its result, or of each array of
+    a pytree, are in place of it."""
     x = as_array(arr, "apply_along_axis")
     axis = canonicalize_axis(axis, x.ndim)
     rows = moveaxis(x, axis, -1)
-    function: Callable[..., Any] = lambda row: as_array(func1d(row, *args, **kwargs))  # noqa: E731
+    function: Callable[..., Any] = lambda row: tree.map(as_array, func1d(row, *args, **kwargs))  # noqa: E731
     for _ in range(x.ndim - 1):
         function = vmap(function)
-    out = function(rows)
-    extra = out.ndim - (x.ndim - 1)
-    return moveaxis(out, tuple(range(x.ndim - 1, out.ndim)), tuple(range(axis, axis + extra)))
+
+    def in_place(out: Array) -> Array:
+        extra = out.ndim - (x.ndim - 1)
+        return moveaxis(out, tuple(range(x.ndim - 1, out.ndim)), tuple(range(axis, axis + extra)))
+
+    return tree.map(in_place, function(rows))
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: ArrayLike, axes: Any) -> Array:
@@ -198,7 +205,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
 
     def apply(function: Any) -> Array:
         value = as_array(function(x, *args, **kw) if callable(function) else function)
-        return broadcast_array(ew.convert(value, x.dtype, x.weak_type), x.shape)
+        return broadcast_array(ew.convert(value, x.dtype), x.shape)
 
     result = apply(otherwise)
     for condition, function in zip(conditions, functions, strict=True):

@@ -18,6 +18,7 @@ from anima.core.array import Array
 from anima.core.trace import EVAL, aval_of, remember
 from anima.numpy.elementwise import (
     constant_like,
+    isfinite,
     isnan,
     named,
     select_where,
@@ -348,6 +349,10 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     weak = aval_of(x).weak_type
     narrow = dtype.itemsize < 4
     x = convert_operand(x, np.dtype(np.float32), False) if narrow else x
+    if abs(decimals) > math.log10(dtypes.finfo(numpy_dtype_of(x)).max):  # no factor of the type: all places, or none
+        x = as_array(x)
+        rounded = x if decimals > 0 else select_where(isfinite(x), sh.full_like(x, 0), x)
+        return convert_operand(rounded, dtype, weak)
     factor = constant_like(x, 10.0 ** decimals)
     rounded = ew.div.bind(_round_half_even(ew.mul.bind(x, factor)), factor)
     return convert_operand(rounded, dtype, weak)

@@ -135,7 +135,11 @@ class _Concatenator:
             if text in ("r", "c"):
                 as_matrix = text
             else:
-                numbers = [int(n) for n in text.split(",")]
+                try:
+                    numbers = [int(n) for n in text.split(",")]
+                except ValueError:
+                    raise ValueError(f"could not understand directive {text!r}: neither 'r' nor 'c' nor numbers "
+                                     "between commas") from None
                 axis, ndmin, trans1d = (numbers + [self.axis, self.ndmin, self.trans1d][len(numbers):])[:3]
         if not parts:
             raise ValueError("need at least one array to concatenate")

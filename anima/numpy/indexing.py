@@ -29,7 +29,7 @@ from anima.core.trace import Tracer, is_tracing, wrap
 from anima.numpy import windows
 from anima.numpy.creation import array
 from anima.numpy.elementwise import broadcast_array
-from anima.numpy.promote import as_array, is_for_numpy, is_integer
+from anima.numpy.promote import as_array, is_for_numpy, is_integer, operand
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather, narrow_index
 from anima.util import record, replace
@@ -95,8 +95,9 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     if isinstance(index, str):
         raise TypeError(f"Anima does not support string indexing; got idx={index!r}")
     if isinstance(index, list):
+        several = any(item is None or item is Ellipsis or isinstance(item, (slice, list, tuple)) for item in index)
         raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; use "
-                        "`arr[array(seq)]` instead of `arr[seq]`.")
+                        f"`arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`.")
     return (index,)
 
 
@@ -168,6 +169,8 @@ def _entry(entry: Any, position: int) -> Any:
         return _Mask(np.asarray(entry))
     if isinstance(entry, (np.integer, np.ndarray)) and entry.ndim == 0 and entry.dtype.kind in "iu":
         return int(entry)
+    if isinstance(entry, np.ndarray):
+        operand("indexing", entry)  # ValueError for masked arrays
     dtype = entry.dtype if isinstance(entry, (Array, np.ndarray, np.generic)) else None
     if dtype is None:
         if isinstance(entry, (float, complex)):

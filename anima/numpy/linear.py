@@ -162,10 +162,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = Non
         if len(axes) != 2:
             raise TypeError("tensordot requires both axes lists to be either ints, tuples or lists of equal length, "
                             f"got {axes}")
-        left, right = (normalize_axes(ax if hasattr(ax, "__index__") else tuple(ax), x.ndim)
-                       for ax, x in zip(axes, (a, b), strict=True))
-        if len(left) != len(right):
+        given = [(ax,) if hasattr(ax, "__index__") else tuple(ax) for ax in axes]
+        if len(given[0]) != len(given[1]):
             raise TypeError(f"tensordot requires axes lists to have equal length, got {axes[0]} and {axes[1]}.")
+        left, right = (normalize_axes(ax, x.ndim) for ax, x in zip(given, (a, b), strict=True))
     else:
         n = operator.index(axes)
         if n > min(a.ndim, b.ndim):

@@ -25,6 +25,7 @@ from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
     as_array,
     as_arrays,
+    as_given,
     canonical_shape,
     convert_operand,
     no_out,
@@ -123,7 +124,9 @@ def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> A
         return as_asked("broadcast_to", None, out_sharding, broadcast_to, array, shape)
     x, shape = as_array(array, "broadcast_to"), canonical_shape(shape)
     lead = len(shape) - x.ndim
-    if lead < 0 or any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):
+    if lead < 0:
+        raise ValueError(f"Cannot broadcast to shape with fewer dimensions: from {x.shape} to {shape}")
+    if any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):
         given, wanted = (f"{dtypes.name(x.dtype)}[{','.join(map(str, s))}]" for s in (x.shape, shape))
         raise ValueError(f"Incompatible types for broadcasting: input type={given} and requested type={wanted}")
     return broadcast_array(x, shape)
@@ -250,6 +253,8 @@ def flipud(m: ArrayLike) -> Array:
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """`m` rotated by k quarter turns in the plane of `axes`, from the first towards the second."""
     x = as_array(m, "rot90")
+    if x.ndim < 2:
+        raise ValueError(f"rot90 requires its first argument to have ndim at least two: a plane; got shape {x.shape}")
     if len(axes) != 2:
         raise ValueError("len(axes) must be 2.")
     first, second = (canonicalize_axis(i, x.ndim) for i in axes)
@@ -421,12 +426,14 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
 def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Array]:
     x = as_array(ary, name)
     axis = canonicalize_axis(axis, x.ndim)
-    size = x.shape[axis]
+    size, context = x.shape[axis], f"in anima.numpy.{name} argument 1"
     if isinstance(indices_or_sections, (tuple, list)) or np.ndim(_untraced(indices_or_sections)):
-        cuts = [static_int(i, f"in anima.numpy.{name} argument 1") for i in indices_or_sections]
+        cuts = [static_int(i, context) for i in indices_or_sections]
         cuts = [0, *(builtins.min(builtins.max(i + size if i < 0 else i, 0), size) for i in cuts), size]
     else:
-        sections = static_int(indices_or_sections, f"in anima.numpy.{name} argument 1")
+        known = static_value(indices_or_sections, context)[()]
+        sections = static_int(int(known) if isinstance(known, (float, np.floating)) and known == int(known) else known,
+                              context)
         part, rest = builtins.divmod(size, sections)
         if rest and name == "split":
             raise ValueError(f"array split does not result in an equal division: rest is {rest}")
@@ -500,7 +507,7 @@ def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
 
     `shift` may be traced.
     """
-    x = as_array(a, "roll")
+    x, shift = as_array(a, "roll"), as_given(shift)
     if axis is None:
         return sh.reshape(roll(sh.reshape(x, (x.size,)), shift, 0), x.shape)
     axes = [canonicalize_axis(where, x.ndim) for where in one_or_more(axis)]
@@ -539,12 +546,12 @@ def _roll(x: Array, shift: Any, axis: int) -> Array:
 
 def shape(a: Any) -> tuple[int, ...]:
     """The shape of an array, or of nested lists of numbers."""
-    return a.shape if isinstance(a, Array) else np.shape(a)
+    return np.shape(as_given(a))
 
 
 def ndim(a: Any) -> int:
     """The number of dimensions."""
-    return a.ndim if isinstance(a, Array) else np.ndim(a)
+    return np.ndim(as_given(a))
 
 
 def size(a: Any, axis: Any = None) -> int:

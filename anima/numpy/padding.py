@@ -34,6 +34,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: Any = "constant", **kwargs: Any)
     function `f(row, (before, after), axis, kwargs)` that returns the padded row.
     """
     x = as_array(operand("pad", array))
+    weak = x.weak_type
     widths = _widths(pad_width, x.ndim)
     if any(n < 0 for pair in widths for n in pair):
         raise ValueError("index can't contain negative values")
@@ -49,7 +50,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: Any = "constant", **kwargs: Any)
     for axis, width in enumerate(widths):
         if any(width):
             x = _pad_axis(x, axis, width, mode, kwargs, x.ndim)
-    return x
+    return ew.convert(x, x.dtype, weak)
 
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -102,7 +103,7 @@ def _pad_constant(x: Array, widths: list[Width], values: Any) -> Array:
 
 def _fill(value: Any, x: Array) -> Array:
     value = as_array(operand("pad", value))
-    return value if value.dtype == x.dtype else astype(value, x.dtype)
+    return ew.convert(value if value.dtype == x.dtype else astype(value, x.dtype), x.dtype, x.weak_type)
 
 
 def _pad_axis(x: Array, axis: int, width: Width, mode: str, options: dict[str, Any], ndim: int) -> Array:

@@ -40,6 +40,8 @@ _INTEGER = frozenset((*dtypes.SIGNED, *dtypes.UNSIGNED, *dtypes.SMALL_SIGNED, *d
 def operand(name: str, x: Any, position: int = 0) -> Any:
     """`x` if it can be an operand of `name` (through `__jax_array__` if it has one), else TypeError."""
     if isinstance(x, _CHECKED):
+        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+            aval_of(x)  # ValueError for masked arrays
         return x
     convert = getattr(x, "__jax_array__", None)
     if convert is not None:
@@ -47,6 +49,12 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
     if is_array_like(x):
         return np.asarray(x)
     raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.")
+
+
+def as_given(x: Any) -> Any:
+    """What an object stands for, through `__jax_array__` if it has that; anything else as it is."""
+    convert = None if isinstance(x, Array) else getattr(x, "__jax_array__", None)
+    return x if convert is None else convert()
 
 
 def operands(name: str, *args: Any) -> list[Any]:
@@ -70,6 +78,16 @@ def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
     aval = aval_of(x)
     transfers.implicit(x)
     return ConcreteArray(np.array(x, dtype=aval.dtype), aval)
+
+
+def without_copy(value: Any, dtype: Any) -> Array:
+    """An array over the memory of a NumPy value; ValueError if it would have to be copied to be one of `dtype`."""
+    value = np.asarray(operand("asarray", value)).view()  # which is made read-only, unlike what is given
+    aval = aval_of(value)
+    fits = aval.dtype == value.dtype == (dtype or value.dtype) and value.flags.c_contiguous and value.flags.aligned
+    if not fits:
+        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    return ConcreteArray(value, aval)
 
 
 def as_index(x: Any, name: str, position: int = 0) -> Array:

@@ -20,6 +20,7 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.axes import size_of
 from anima.core.primitive import Primitive
+from anima.numpy.creation import astype
 from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, to_bool
 from anima.numpy.promote import (
     as_array,
@@ -75,6 +76,13 @@ def _sum_dtype(dtype: Any, promote_integers: bool) -> Any:
     return dtype
 
 
+def _cast(x: Array, dtype: Any) -> Array:
+    """`x` in the dtype of a result, with a warning if imaginary parts are lost."""
+    if is_complex(x.dtype) and not is_complex(dtype):
+        return astype(x, dtype)
+    return as_array(convert_operand(x, dtype, False))
+
+
 def _reduce(name: str, x: Array, axes: tuple[int, ...], reducer: Callable[..., Any], keepdims: bool) -> Array:
     """`reducer` over `axes`, computed in the accumulator's dtype."""
     wide = _accumulator(x.dtype)
@@ -97,7 +105,7 @@ def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: in
             whether = any if identity == 0 else all
             result, join = whether(x, axis, keepdims=keepdims, where=where), ew.or_ if identity == 0 else ew.and_
             return result if initial is None else join(result, to_bool(operand(name, initial)))
-        x = as_array(convert_operand(x, wanted, False))
+        x = _cast(x, wanted)
         result = _reduce(name, _masked(x, where, identity), axes, reducer, keepdims)
         result = _across(collect, result, names) if collect else result
         if initial is not None:
@@ -239,7 +247,7 @@ def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, k
     axes, names = reduction_axes(axis, x.ndim)
     result_dtype = dtypes.to_inexact(x.dtype) if dtype is None else dtypes.check_user_dtype(dtype, "mean")
     compute = _accumulator(dtypes.to_inexact(result_dtype))
-    x = as_array(convert_operand(x, compute, False))
+    x = _cast(x, compute)
     total = _across(collective.psum_p, _keep(rd.reduce_sum(_masked(x, where, 0), axes), axes, keepdims), names)
     result = _divide_by_count(total, _count(x, axes, names, where, keepdims))
     return result if compute == result_dtype else ew.convert_element_type(result, result_dtype)
@@ -383,7 +391,7 @@ def _run(name: str, running: Callable[..., Any], x: Array, axis: int | None, dty
     if wanted == np.bool_:  # sums of truth values are "any so far", products "all so far"
         running = rd.cummax if running is rd.cumsum else rd.cummin
         return to_bool(running(ew.convert_element_type(to_bool(x), np.uint8), axis, False))
-    return running(as_array(convert_operand(x, wanted, False)), axis, False)
+    return running(_cast(x, wanted), axis, False)
 
 
 cumsum = _cumulative("cumsum", rd.cumsum, None, "Running sums along `axis` (None: of the flattened array).")

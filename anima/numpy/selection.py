@@ -27,6 +27,7 @@ from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
     as_arrays,
+    as_given,
     as_index,
     canonical_shape,
     convert_operand,
@@ -107,7 +108,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
     parts = promote_dtypes("choose", *choices)
     shape = broadcast_shapes(which.shape, *(p.shape for p in parts))
     which = broadcast_array(ix.narrow_index(which), shape)
-    return ew.select_n(which, *(broadcast_array(p, shape) for p in parts))
+    return ew.select_n(which, *(broadcast_array(ew.convert(p, p.dtype), shape) for p in parts))
 
 
 # ---------------------------------------------------------------- nonzero
@@ -228,6 +229,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
     index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
+    if not size and index.size:
+        raise IndexError(f"take: non-empty jnp.take() from axis {axis}, which is empty: there is no index within it.")
     if index.dtype == np.bool_:
         index = ew.convert(index, _I32, False)
     if not is_integer(index.dtype):
@@ -249,6 +252,12 @@ def _clipped(index: Array, size: int) -> Array:
     """Indices brought into 0 .. size - 1, as far as their dtype goes."""
     kind = index.dtype.type
     return ew.clamp(kind(0), index, kind(min(size - 1, dtypes.iinfo(index.dtype).max)))
+
+
+def _from_start(index: Array, size: int) -> Array:
+    """Indices with those that count from the end counted from the start."""
+    wide = ew.convert(index, _I32, False) if index.dtype.itemsize < 4 else index  # it must hold the size
+    return select_where(ew.lt(wide, constant_like(wide, 0)), ew.add(wide, constant_like(wide, size)), wide)
 
 
 def _around(index: Any, size: int) -> Any:
@@ -351,8 +360,8 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     new = sh.slice_in_dim(sh.tile(new, (-(-index.size // new.size),)), 0, index.size)
     if mode == "wrap":
         index = _around(index, x.size)
-    elif mode == "clip":
-        index = _clipped(index, x.size)
+    else:
+        index = _clipped(index if mode == "clip" else _from_start(index, x.size), x.size)
     return sh.reshape(ravel(x).at[index].set(new), x.shape)
 
 
@@ -386,6 +395,7 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
     x = as_array(a, "repeat")
     if axis is None:
         axis, x = 0, ravel(x)
+    x = x if x.ndim else ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     counts = as_array(repeats if not isinstance(repeats, (list, tuple)) else np.asarray(repeats), "repeat", 1)
     if counts.ndim > 1:
@@ -425,7 +435,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
 
     Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds.
     """
-    x, new = as_array(arr, "insert", 0), as_array(values, "insert", 2)
+    x, obj, new = as_array(arr, "insert", 0), as_given(obj), as_array(values, "insert", 2)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
@@ -470,7 +480,7 @@ def _insertion(where: Any, size: int, count: int) -> Any:
 @repeated
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """`arr` without the parts `obj` (an int, a slice, a mask, or indices) along `axis` (None: flattened)."""
-    x = as_array(arr, "delete")
+    x, obj = as_array(arr, "delete"), as_given(obj)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
@@ -500,7 +510,7 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
                                   "size of the result must be known.")
     size = x.shape[axis]
     index = ravel(ix.narrow_index(index))
-    index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
+    index = _from_start(index, size)
     keep = sh.full((size,), True, np.bool_).at[index].set(False)
     (kept,) = nonzero(keep, size=size - index.size)
     return take(x, kept, axis, mode="clip")
@@ -534,7 +544,8 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
 @repeated
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
                       dtype: Any = None) -> Array:
-    """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`."""
+    """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`, or
+    "ignore" where nothing is."""
     if len(multi_index) != len(dims):
         raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
     sizes = canonical_shape(tuple(dims))
@@ -553,7 +564,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     total: Any = 0
     for i, n in zip(indices, sizes, strict=True):
         total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
-    return ew.convert_element_type(total, total.dtype if dtype is None else wanted)
+    return ew.convert_element_type(total, wanted)
 
 
 def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
@@ -567,4 +578,6 @@ def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
         return _clipped(index, size)
     if mode == "wrap":
         return _around(index, size)
-    raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if mode == "ignore":
+        return index
+    raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip' or 'ignore'")

@@ -28,6 +28,7 @@ from anima.numpy.promote import (
     is_complex,
     is_floating,
     is_for_numpy,
+    is_inexact,
     is_integer,
     no_out,
     normalize_axes,
@@ -220,6 +221,9 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     values = promote_dtypes_inexact("cov", *values)
     if dtype is not None:
         wanted = dtypes.check_user_dtype(dtype, "cov")
+        if not is_inexact(wanted):
+            raise ValueError("cov: dtype must be a subclass of float or complex, as means of integers are no integers; "
+                             f"got {dtypes.name(wanted)}")
         values = [as_array(convert_operand(v, wanted, False)) for v in values]
     values = [sh.broadcast_to_rank(v, 2) for v in values]
     if not rowvar:

@@ -31,19 +31,21 @@ ArrayLike = Any
 class ufunc:
     """A function of `nin` arrays, applied element by element, with NumPy's ufunc methods.
 
-    `identity` is what reducing nothing gives; `call`, `reduce`, `accumulate`, `at` and `reduceat` replace the
-    general ways, which apply `func` in a loop.
+    `identity` is what reducing nothing gives; `inexact` says that results for integers are floats; `call`, `reduce`,
+    `accumulate`, `at` and `reduceat` replace the general ways, which apply `func` in a loop.
     """
 
     def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
                  nargs: int | None = None, identity: Any = None, call: Callable[..., Any] | None = None,
                  reduce: Callable[..., Any] | None = None, accumulate: Callable[..., Any] | None = None,
-                 at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None):
+                 at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None,
+                 inexact: bool = False):
         functools.update_wrapper(self, func)
         self.__name__ = name or func.__name__
         self._func, self._nin, self._nout, self._identity = func, nin, nout, identity
         self._call = call or vectorize(func)
         self._reduce, self._accumulate, self._at, self._reduceat = reduce, accumulate, at, reduceat
+        self._inexact = inexact
 
     nin = property(lambda self: self._nin, doc="How many arrays it takes.")
     nout = property(lambda self: self._nout, doc="How many arrays it returns.")
@@ -67,6 +69,11 @@ class ufunc:
         return isinstance(other, ufunc) and (self._func, self.__name__, self._nin, self._nout) == (
             other._func, other.__name__, other._nin, other._nout)
 
+    def _operand(self, a: ArrayLike, method: str) -> Array:
+        """An array that a method is given; as floats where results of the function are."""
+        x = as_array(a, f"{self.__name__}.{method}")
+        return ew.convert(x, dtypes.to_inexact(x.dtype), x.weak_type) if self._inexact else x
+
     def _binary(self, method: str) -> None:
         if self._nin != 2 or self._nout != 1:
             raise ValueError(f"{method} only supported for functions with nin=2 and nout=1")
@@ -77,7 +84,9 @@ class ufunc:
         """The elements along `axis` joined by the function, from left to right, after `initial`."""
         self._binary("reduce")
         no_out(f"{self.__name__}.reduce", out)
-        x = as_array(a, f"{self.__name__}.reduce")
+        x = self._operand(a, "reduce")
+        if self._reduce in (reductions.max, reductions.min) and dtype is not None:
+            x, dtype = ew.convert(x, dtypes.check_user_dtype(dtype, "reduce")), None
         if self._reduce is not None:
             given = {k: v for k, v in (("dtype", dtype), ("initial", initial), ("where", where)) if v is not None}
             return self._reduce(x, axis=axis, keepdims=keepdims, **given)
@@ -114,7 +123,7 @@ class ufunc:
         """The results of reducing ever more elements along `axis`."""
         self._binary("accumulate")
         no_out(f"{self.__name__}.accumulate", out)
-        x = as_array(a, f"{self.__name__}.accumulate")
+        x = self._operand(a, "accumulate")
         if self._accumulate is not None:
             return self._accumulate(x, axis=axis, dtype=dtype)
         if dtype is not None:
@@ -136,11 +145,11 @@ class ufunc:
         """A copy of `a` with the function applied at `indices`, once for each time an element is named."""
         if inplace:
             raise NotImplementedError(f"{self}.at: arrays are immutable, pass inplace=False and use the returned copy")
-        x = as_array(a, f"{self.__name__}.at")
+        x = self._operand(a, "at")
         if self._nin == 1:
             return x.at[indices].apply(self._call)
         self._binary("at")
-        if self._at is not None:
+        if self._at is not None and x.dtype != np.bool_:  # sums of truth values are no numbers
             return self._at(x, indices, b)
         old = x.at[indices].get()
         flat = as_array(sh.reshape(sh.iota(dtypes.default_int(), x.size), x.shape)).at[indices].get()
@@ -155,7 +164,7 @@ class ufunc:
         """Reductions of the stretches of `axis` that start at `indices`: each ends where the next starts."""
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
-        x = as_array(a, f"{self.__name__}.reduceat")
+        x = self._operand(a, "reduceat")
         if isinstance(indices, Tracer):
             return self._stretches(x, indices, canonicalize_axis(axis, x.ndim), dtype)
         starts = static_value(indices, "the indices of ufunc.reduceat must be static").astype(int)
@@ -265,6 +274,6 @@ logical_xor = _logical(elementwise.logical_xor, identity=False)
 bitwise_and = _standard(elementwise.bitwise_and, identity=-1)
 bitwise_or = _standard(elementwise.bitwise_or, identity=0)
 bitwise_xor = _standard(elementwise.bitwise_xor, identity=0)
-logaddexp = _standard(functions.logaddexp, identity=-np.inf)
-logaddexp2 = _standard(functions.logaddexp2, identity=-np.inf)
+logaddexp = _standard(functions.logaddexp, identity=-np.inf, inexact=True)
+logaddexp2 = _standard(functions.logaddexp2, identity=-np.inf, inexact=True)
 negative = _standard(elementwise.negative, nin=1)

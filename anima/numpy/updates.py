@@ -172,6 +172,8 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
         mode = ix.GatherScatterMode.from_any(mode)
     dtype, weak = x.dtype, x.weak_type
     compute = _common_dtype(dtype, values)
+    if 0 in plan.shape:  # nothing is written, whatever the values are
+        return x
     indices, numbers, unordered = _scatter_numbers(plan, wrap_negative_indices)
     updates = _to_result_shape(plan, as_array(convert_operand(values, compute, weak and compute == dtype)))
     if indices is None:

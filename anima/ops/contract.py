@@ -45,12 +45,13 @@ class Precision(enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Precision | None:
-        return _PRECISION_NAMES.get(value) if isinstance(value, str) else None
+        return cls.DEFAULT if value is None else _PRECISION_NAMES.get(value) if isinstance(value, str) else None
 
     def __repr__(self) -> str:
         return f"Precision.{self.name}"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return self.name
 
 
 class DotAlgorithm(NamedTuple):
@@ -69,7 +70,8 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Algorithms by name: the types of the operands, and of the sums. On a CPU those of one part each are supported."""
+    """Algorithms by name: the types of the operands, and of the sums. On a CPU those of one part each are supported;
+    float32 does what three or six products of parts come near to."""
 
     DEFAULT = enum.auto()
     ANY_F8_ANY_F8_F32 = enum.auto()
@@ -89,9 +91,10 @@ class DotAlgorithmPreset(enum.Enum):
     F64_F64_F64 = enum.auto()
 
     def __repr__(self) -> str:
-        return self.name
+        return f"DotAlgorithmPreset.{self.name}"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return self.name
 
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -100,6 +103,7 @@ _ALGORITHMS = {
     DotAlgorithmPreset.F16_F16_F32: (np.dtype(np.float16), _F32),
     DotAlgorithmPreset.BF16_BF16_BF16: (dtypes.bfloat16, dtypes.bfloat16),
     DotAlgorithmPreset.BF16_BF16_F32: (dtypes.bfloat16, _F32),
+    DotAlgorithmPreset.BF16_BF16_F32_X3: (_F32, _F32), DotAlgorithmPreset.BF16_BF16_F32_X6: (_F32, _F32),
     DotAlgorithmPreset.F32_F32_F32: (_F32, _F32), DotAlgorithmPreset.F64_F64_F64: (_F64, _F64)}
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -121,7 +125,7 @@ def _algorithm(precision: Any) -> tuple[Any, Any] | None:
         parts = precision.lhs_component_count, precision.rhs_component_count, precision.num_primitive_operations
         if given[0] == given[1] and (given[0], given[2]) in _ALGORITHMS.values() and parts == (1, 1, 1):
             return given[0], given[2]
-    raise ValueError(f"The precision {precision!r} is not supported by dot_general on CPU")
+    raise ValueError(f"The precision {precision} is not supported by dot_general on CPU")
 
 
 _PRECISION_NAMES = {
@@ -136,7 +140,7 @@ def canonicalize_precision(precision: Any) -> tuple[Precision, Precision] | None
         return None
     both = precision if isinstance(precision, (tuple, list)) else (precision, precision)
     try:
-        lhs, rhs = (Precision(p) for p in both)
+        lhs, rhs = (Precision("" if p is None else p) for p in both)  # None alone is the default
     except ValueError:
         raise ValueError("Precision must be None, a Precision, a pair of these, or one of the names "
                          f"{sorted(_PRECISION_NAMES)}; got {precision!r}.") from None

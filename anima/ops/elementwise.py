@@ -369,20 +369,30 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 # ---------------------------------------------------------------- bits
 
+class Bits(Elementwise):
+    """An operation that sees all bits of integers; those of less than a byte have no more than their own."""
+
+    def eval(self, *args: np.ndarray, **params: Any) -> Any:
+        dtype, bits = args[0].dtype, dtypes.itemsize_bits(args[0].dtype)
+        if bits >= 8:
+            return super().eval(*args, **params)
+        out = self.fun(*[np.asarray(a).view(np.uint8) & np.uint8((1 << bits) - 1) for a in args])
+        return (out - np.uint8(8 - bits) if self.name == "clz" else out).astype(dtype)
+
+
 and_ = Elementwise("and", np.bitwise_and, BITS, "Bits in x and y.", operands="x y", jvp=None)
 or_ = Elementwise("or", np.bitwise_or, BITS, "Bits in x or y.", operands="x y", jvp=None)
 xor = Elementwise("xor", np.bitwise_xor, BITS, "Bits in one of x and y.", operands="x y", jvp=None)
 not_ = Elementwise("not", np.invert, BITS, "Bits not in x.", jvp=None)
 shift_left = Elementwise("shift_left", reference.shift_left, INTEGER,
                          "x << y; 0 beyond the width.", operands="x y", jvp=None)
-shift_right_logical = Elementwise("shift_right_logical", reference.shift_right_logical, INTEGER,
-                                  "x >> y with zeros in; 0 beyond the width.", operands="x y", jvp=None)
+shift_right_logical = Bits("shift_right_logical", reference.shift_right_logical, INTEGER,
+                           "x >> y with zeros in; 0 beyond the width.", operands="x y", jvp=None)
 shift_right_arithmetic = Elementwise("shift_right_arithmetic", reference.shift_right_arithmetic, INTEGER,
                                      "x >> y with the sign bit in; y beyond the width counts as the width.",
                                      operands="x y", jvp=None)
-population_count = Elementwise("population_count", reference.population_count, INTEGER,
-                               "Number of one bits.", jvp=None)
-clz = Elementwise("clz", reference.count_leading_zeros, INTEGER, "Number of leading zero bits.", jvp=None)
+population_count = Bits("population_count", reference.population_count, INTEGER, "Number of one bits.", jvp=None)
+clz = Bits("clz", reference.count_leading_zeros, INTEGER, "Number of leading zero bits.", jvp=None)
 
 # ---------------------------------------------------------------- complex numbers
 
@@ -470,11 +480,14 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """`operand` in another dtype. Floats become integers by truncation, limited to their range (NaN is 0);
-    complex numbers lose their imaginary part; integers wrap around.
+    complex numbers lose their imaginary part; integers wrap around, those of Python, of up to 64 bits, too.
     """
     dtype = dtypes.canonicalize_dtype(new_dtype)
     if not dtypes.is_supported(dtype):
         raise TypeError(f"Anima supports only number and bool dtypes, got dtype {new_dtype} in convert_element_type")
+    if type(operand) is int and not isinstance(dtype, dtypes.ExtendedDType):  # of 64 bits, whatever the default is
+        value = reference.convert(np.array(operand, np.int64), dtype)
+        return ConcreteArray(np.asarray(value), scalar_type(dtype, False))
     return convert(operand, dtype)
 
 
@@ -493,8 +506,6 @@ class Bitcast(Primitive):
                                 f"and destination types match. Got operand dtype={dtypes.name(x.dtype)}, "
                                 f"new_dtype={dtypes.name(new_dtype)}.")
         old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(new_dtype)
-        if old < 8 or new < 8:
-            raise NotImplementedError("bitcast_convert_type is not implemented for dtypes below a byte.")
         if old >= new:
             return ShapedArray(x.shape + ((old // new,) if old > new else ()), new_dtype)
         if x.shape[-1:] != (new // old,):

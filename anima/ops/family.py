@@ -143,7 +143,7 @@ class Elementwise(Primitive):
         self.exact = not self.transcendental
         self.operands = tuple(operands.split())
         self.accepted: set[Any] = set()  # dtypes seen and found acceptable
-        self.__name__, self.__doc__ = name, doc
+        self.__name__, self.__doc__ = f"bitwise_{name}" if accepts is BITS else name, doc
         kind = inspect.Parameter
         params = [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in self.operands]
         if accuracy:

@@ -186,7 +186,9 @@ class Gather(Movement):
                             f"output_slice_sizes={dims.offset_dims}, collapsed_slice_dims="
                             f"{dims.collapsed_slice_dims}, operand_batching_dims={dims.operand_batching_dims}.")
         for i, (size, n) in enumerate(zip(slice_sizes, x.shape, strict=True)):
-            if not 0 <= size <= n and i not in dims.operand_batching_dims:
+            # Without places that slices start at, they may be of any size.
+            fits = size >= 0 and (size <= n or 0 in indices.shape[:-1])
+            if not fits and i not in dims.operand_batching_dims:
                 raise TypeError(f"Slice size at index {i} in gather op is out of range, must be within [0, {n} + 1), "
                                 f"got {size}.")
             if i in single and size != 1:
@@ -221,7 +223,8 @@ class Gather(Movement):
     def adjoint(self, ct: Any, x: Linear, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
                 slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> Sequence[Any]:
         into = ScatterDimensionNumbers(*dimension_numbers)
-        return [scatter_add_p.bind(zeros(x.aval), indices, ct, dimension_numbers=into, mode=mode, **hints), None]
+        x0 = zeros(x.aval.update(dtype=ct.dtype))  # a rule of a user's may give cotangents of another type
+        return [scatter_add_p.bind(x0, indices, ct, dimension_numbers=into, mode=mode, **hints), None]
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> tuple[Any, int]:

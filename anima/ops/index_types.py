@@ -23,6 +23,7 @@ def index_operand(index: Any) -> Any:
     if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
         dtype = dtypes.canonicalize_dtype(index.dtype)
         if dtype != index.dtype:
+            aval_of(index)  # ValueError for masked arrays
             return _saturated(np.asarray(index), dtype)
     return index
 

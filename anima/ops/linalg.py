@@ -108,6 +108,8 @@ def symmetrized(name: str, x: Any) -> Any:
     shape = shape_of(x)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise TypeError(f"{name} requires square matrices [..., n, n], got shape {shape}.")
+    dtype = aval_of(x).dtype
+    x = x if is_kind(dtype, INEXACT) else convert(x, dtypes.to_inexact(dtype))
     return div(add(x, adjoint(x)), 2.0)
 
 

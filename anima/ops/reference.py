@@ -252,6 +252,8 @@ def convert(x: np.ndarray, new_dtype: Any) -> np.ndarray:
         return _saturate(x, new_dtype)
     if new_dtype.kind == "b":
         return x != np.zeros((), x.dtype)
+    if max(dtypes.itemsize_bits(old), dtypes.itemsize_bits(new_dtype)) < 8:  # among these, ml_dtypes has no casts
+        x = x.astype(np.int8)
     return x.astype(new_dtype)
 
 
@@ -268,6 +270,12 @@ def _saturate(x: np.ndarray, new_dtype: Any) -> np.ndarray:
 def bitcast(x: np.ndarray, new_dtype: Any) -> np.ndarray:
     """The same bytes read as another dtype; a last dimension holds the parts of larger elements."""
     x = np.ascontiguousarray(x).reshape(x.shape)
+    old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(new_dtype)
+    if min(old, new) < 8:
+        bits = np.unpackbits(x[..., None].view(np.uint8), axis=-1, bitorder="little")[..., :old]
+        parts = (old // new,) if old > new else ()
+        bits = bits.reshape(*(x.shape if old >= new else x.shape[:-1]), *parts, new)
+        return np.packbits(bits, axis=-1, bitorder="little").view(new_dtype)[..., 0]
     if x.dtype.itemsize == new_dtype.itemsize:
         return x.view(new_dtype)
     if x.dtype.itemsize > new_dtype.itemsize:

@@ -81,6 +81,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window
     pads = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
         total = max((-(-n // stride) - 1) * stride + window - n, 0)
+        total = int(total) if isinstance(total, np.integer) else total
         pads.append((total // 2, total - total // 2) if kind == "SAME" else (total - total // 2, total // 2))
     return pads
 

@@ -334,7 +334,7 @@ X = np.ones((2, 3), np.float32)
     (lambda: lax.reduce(X, 0.0, lambda a, b: (a * b).astype(int), (0,)), TypeError, "output has type int32\\[\\]"),
     (lambda: lax.reduce(X, 0.0, lambda a, b: jnp.ones(3) * a, (0,)), TypeError, "output has type float32\\[3\\]"),
     (lambda: lax.reduce((X, X), 0.0, lambda a, b: a, (0,)), ValueError, "same tree structure as init_values"),
-    (lambda: lax.reduce((X, X), (0.0, 0.0), lambda a, b: a[0], (0,)), TypeError, "structure of the operands"),
+    (lambda: lax.reduce((X, X), (0.0, 0.0), lambda a, b: a[0], (0,)), ValueError, "structure of the operands"),
     (lambda: lax.reduce(X, np.zeros(3, np.float32), horner, (0,)), ValueError, "initial values to be scalars"),
     (lambda: lax.reduce(X, 0.0, horner, (5,)), ValueError, "axis 5 is out of bounds"),
     (lambda: lax.reduce(X, 0.0, lax.add, (5,)), ValueError, "axis 5 is out of bounds"),
@@ -342,7 +342,7 @@ X = np.ones((2, 3), np.float32)
     (lambda: lax.reduce((), (), horner, ()), ValueError, "at least one operand"),
     (lambda: lax.reduce_window(X, np.int32(0), horner, (1, 1)), TypeError, "dtypes should match"),
     (lambda: lax.reduce_window((X, X.T), (0.0, 0.0), lambda a, b: a, (1, 1)), ValueError, "equal shapes"),
-    (lambda: lax.reduce_window(X, np.zeros(3, np.float32), horner, (1, 1)), ValueError, "to be scalars"),
+    (lambda: lax.reduce_window(X, np.zeros(3, np.float32), horner, (1, 1)), TypeError, "to be scalars"),
     (lambda: lax.reduce(X, 0.0, horner, (0, -X.ndim)), ValueError, "duplicate value in 'axis'")])
 def test_mistakes(call: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):

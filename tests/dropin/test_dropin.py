@@ -306,6 +306,16 @@ check_close([1.0], [1.0 + 1e-7])
 """) == "True True True True True True\ncomplex64 complex64 float32 float32 complex128 True 3 False\n"
 
 
+def test_files_of_sparse_arrays():
+    assert under_jax("""
+from jax.experimental import sparse
+from jax.experimental.sparse import bcoo, bcsr, transform, util
+from jax.experimental.sparse.random import random_bcoo
+print(bcoo.BCOO is sparse.BCOO, bcsr.bcsr_todense is sparse.bcsr_todense, transform.sparsify is sparse.sparsify,
+      util.SparseEfficiencyWarning is sparse.SparseEfficiencyWarning, sparse.random_bcoo is random_bcoo)
+""") == "True True True True True\n"
+
+
 def test_all_names_at_once():
     """As scico takes them."""
     assert under_jax("""

@@ -203,7 +203,10 @@ def test_precision() -> None:
     assert ct.Precision("bfloat16") is ct.Precision.DEFAULT and ct.Precision("float32") is ct.Precision.HIGHEST
     assert ct.canonicalize_precision("highest") == (ct.Precision.HIGHEST, ct.Precision.HIGHEST)
     assert ct.canonicalize_precision(("default", ct.Precision.HIGH)) == (ct.Precision.DEFAULT, ct.Precision.HIGH)
-    assert ct.canonicalize_precision(None) is None and str(ct.Precision.HIGH) == "Precision.HIGH"
+    assert ct.canonicalize_precision(None) is None and repr(ct.Precision.HIGH) == "Precision.HIGH"
+    for pair in ((None, None), ("high", None)):
+        with pytest.raises(ValueError, match="Precision must be None"):
+            ct.canonicalize_precision(pair)
 
 
 def test_the_real_part_of_a_product_that_is_asked_for_as_real() -> None:

@@ -178,9 +178,6 @@ def test_bitcast() -> None:
     np.testing.assert_array_equal(ew.bitcast_convert_type(x[:, ::2], "int32"), x[:, ::2].copy().view(np.int32))
     out, dim = ew.bitcast_convert_type_p.batch(4, [parts], [2], new_dtype=np.dtype(np.int8))
     assert out.shape == (4, 2, 3) and dim == 0
-    for old, new in (("int4", "uint4"), ("int4", "int8"), ("int8", "int4")):
-        with pytest.raises(NotImplementedError, match="not implemented for dtypes below a byte"):
-            ew.bitcast_convert_type(jnp.ones(2, old), new)
     with pytest.raises(TypeError, match="does not support bool or complex"):
         ew.bitcast_convert_type(np.complex64([1]), "uint32")
     with pytest.raises(ValueError, match="Attempting to convert array of shape"):

@@ -364,3 +364,18 @@ def test_windows_inside_of_loops() -> None:
         want = np.convolve(want, np.ones(3, np.float32) / 3, "same")
     np.testing.assert_allclose(got, want, rtol=1e-5)
     assert jnp.shape(got) == (8,)
+
+
+def test_pads_are_numbers_of_python() -> None:
+    pads = lax.padtype_to_pads(np.array([8, 9]), np.array([3, 3]), np.array([2, 1]), "SAME")
+    assert pads == [(0, 1), (1, 1)] and all(type(n) is int for pair in pads for n in pair)
+
+
+def test_reductions_that_do_not_fit() -> None:
+    x = jnp.ones((4, 5))
+    with pytest.raises(TypeError, match="expected initial values to be scalars"):
+        lax.reduce_window(x, jnp.zeros(1), lax.add, (2, 2), (1, 1), "VALID")
+    with pytest.raises(ValueError, match="must return the structure of the operands"):
+        lax.reduce_window(x, 0.0, lambda x, y: {"x": x + y}, (2, 2), (1, 1), "VALID")
+    with pytest.raises(ValueError, match="expected initial values to be scalars"):
+        lax.reduce(x, jnp.zeros(1), lax.add, (0,))

@@ -62,3 +62,16 @@ def test_readers_get_bodies_to_be_called() -> None:
         assert [float(y) for y in eqn.primitive.bind(jnp.float32(5.0), **params)] == [5 * factor]
         assert float(jaxpr_as_fun(closed)(5.0)[0]) == 5 * factor
         np.testing.assert_array_equal(anima.grad(lambda x, c=closed: jaxpr_as_fun(c)(x)[0])(1.0), factor)
+
+
+def test_wide_cotangents_of_floats_of_8_bits() -> None:
+    @anima.custom_vjp
+    def widen(x: Any) -> Any:
+        return x.astype(jnp.bfloat16)
+
+    widen.defvjp(lambda x: (widen(x), None), lambda _, ct: (ct,))
+    x = jnp.ones(4, jnp.float8_e4m3fn)
+    for fun in (lambda x: widen(x[jnp.array([1, 0])]).astype("float32").sum(), lambda x: widen(x)[:2].sum()):
+        grad = anima.grad(fun)(x)
+        assert grad.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(grad.astype("float32"), [1, 1, 0, 0])

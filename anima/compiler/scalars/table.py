@@ -97,6 +97,8 @@ def enter(name: str, formula: Function) -> None:
     SCALARS[name] = formula
 
 
+_OF_BITS = ("shift_right_logical", "clz", "population_count")
+
 Operand = Value | tuple[Value, Value]
 
 
@@ -112,6 +114,9 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
         return _select_n(b, args)
     if name == "complex":
         return args[0], args[1]
+    if dtype in SMALL_INTEGERS and name in _OF_BITS:  # those above are zeros
+        result = emit(b, name, args, "u8", **params)
+        return cut(b, (Num(b, result) - (8 - SMALL_INTEGERS[dtype])).v if name == "clz" else result, dtype)
     if dtype in SMALL_INTEGERS:
         result = emit(b, name, [byte_of(b, a, dtype) for a in args], f"{dtype[0]}8", **params)
         return result if result.type.scalar == "i1" else cut(b, result, dtype)

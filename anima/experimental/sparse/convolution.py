@@ -15,6 +15,7 @@ import numpy as np
 
 from anima import lax, numpy as jnp
 from anima.core import dtypes
+from anima.experimental.sparse.base import JAXSparse
 from anima.experimental.sparse.bcoo import BCOO, parts_of
 from anima.experimental.sparse.layout import bcoo_update_layout, inside, spread, where_inside
 
@@ -28,7 +29,7 @@ def bcoo_conv_general_dilated(lhs: BCOO, rhs: Any, *, window_strides: Sequence[i
 
     Args:
       lhs: a BCOO array [batch, features, *spatial].
-      rhs: a dense array [outputs, features, *window].
+      rhs: an array [outputs, features, *window], each of whose elements counts as one that is stored.
       window_strides, padding, lhs_dilation, rhs_dilation, preferred_element_type: as of `lax.conv_general_dilated`.
 
     Returns:
@@ -38,7 +39,7 @@ def bcoo_conv_general_dilated(lhs: BCOO, rhs: Any, *, window_strides: Sequence[i
     Raises:
       NotImplementedError: for other dimension numbers, and for groups.
     """
-    rhs = jnp.asarray(rhs)
+    rhs = rhs.todense() if isinstance(rhs, JAXSparse) else jnp.asarray(rhs)
     numbers = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     plain = tuple(range(lhs.ndim))
     if any(tuple(spec) != plain for spec in numbers) or feature_group_count != 1 or batch_group_count != 1:

@@ -73,10 +73,11 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """(Q, R) with a = Q R for a [..., m, n]: Q with orthonormal columns, R upper triangular.
 
-    `mode`: "reduced" (k = min(m, n) columns of Q), "complete" (m), "r" (R alone), or "raw": LAPACK's reflections,
-    transposed, and their factors. ValueError for another mode, TypeError below two dimensions.
+    `mode`: "reduced" (or "full"; k = min(m, n) columns of Q), "complete" (m), "r" (R alone), or "raw": LAPACK's
+    reflections, transposed, and their factors. ValueError for another mode, TypeError below two dimensions.
     """
     (a,) = promote_dtypes_inexact("qr", a)
+    mode = "reduced" if mode == "full" else mode  # as it was called before
     if mode == "raw":
         packed, taus = reflect.geqrf(a)
         return QRResult(matrix_transpose(packed), taus)

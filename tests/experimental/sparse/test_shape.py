@@ -106,6 +106,8 @@ def test_convolutions(options: dict[str, Any]) -> None:
         mat = sparse.BCOO.fromdense(x, n_batch=n_batch)
         check(sparse.bcoo_conv_general_dilated(mat, w, **options), lax.conv_general_dilated(x, w, **options),
               rtol=1e-4, atol=1e-5)
+        both = sparse.bcoo_conv_general_dilated(mat, sparse.BCOO.fromdense(w), **options)
+        check(both, lax.conv_general_dilated(x, w, **options), rtol=1e-4, atol=1e-5)
     with pytest.raises(NotImplementedError):
         sparse.bcoo_conv_general_dilated(mat, w, **options, feature_group_count=3)
 
