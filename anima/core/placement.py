@@ -21,11 +21,18 @@ from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
+from anima.core.state import is_tracing
 
 
 def committed_sharding(x: Any) -> Sharding | None:
     """The sharding of an array that has to stay where it is."""
     return x._sharding if type(x) is PlacedArray and x.committed else None
+
+
+def pulls(x: Any) -> bool:
+    """Whether operations on an array run where it is, so that its value alone does not stand for it; a program runs
+    where its arguments are."""
+    return type(x) is PlacedArray and x.committed and not is_tracing()
 
 
 def moved() -> bool:

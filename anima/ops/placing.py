@@ -331,13 +331,16 @@ def _whole(x: Any) -> Any:
     return reshard_p.bind(x, dst_sharding=sharding.update(mesh=auto))
 
 
-def lies_somewhere(x: Any) -> bool:
-    """Whether somebody put an array somewhere, or its type says how it is cut."""
-    return (type(x) is PlacedArray and x.committed) or (isinstance(x, Array) and type(x.aval) is ShardedArray)
+def lies_somewhere(x: Any, shape: Any = None) -> bool:
+    """Whether somebody put an array somewhere, or its type says how it is cut; for one of another shape that is to lie
+    there, too, whether it is on one device."""
+    if type(x) is PlacedArray and x.committed:
+        return shape is None or isinstance(x.sharding, SingleDeviceSharding)
+    return shape is None and isinstance(x, Array) and type(x.aval) is ShardedArray
 
 
 def put_like(x: Any, result: Any) -> Any:
-    """The result where `x`, of the same shape, lies."""
+    """The result where `x` lies."""
     return _asked("like", result, x.sharding if type(x) is PlacedArray else x.aval.sharding)
 
 
