@@ -27,6 +27,7 @@ from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSha
 from anima.core.state import current, is_tracing
 from anima.core.trace import EVAL, aval_of, numpy_value
 from anima.ops.composite import Composite
+from anima.util import record
 
 
 class Placing(Composite):
@@ -76,15 +77,22 @@ class Placing(Composite):
         aval = args[0].aval
         if type(aval) is ShardedArray or type(aval_of(found)) is ShardedArray:
             return [found]  # transposition gives it the type of the operand
-        out = self.bind(found, **params)
+        out = self.back(found, params)
         return out if self.multiple_results else [out]
+
+    def back(self, ct: Any, params: dict[str, Any]) -> Any:
+        """The cotangent of the operand."""
+        return self.bind(ct, **params)
+
+    def stacked(self, sharding: NamedSharding, ndim: int, d: int | None) -> NamedSharding:
+        """The sharding of a stack, along dimension `d`, of values under this one."""
+        given = sharding.spec.padded(ndim).partitions
+        return sharding.update(spec=sharding.spec.update((*given[:d], self.batched, *given[d:])))
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         (sharding,), (d,) = self.places(params), dims
         if isinstance(sharding, NamedSharding):
-            given = sharding.spec.padded(aval_of(args[0]).ndim - 1).partitions
-            spec = sharding.spec.update((*given[:d], self.batched, *given[d:]))
-            params = self.with_sharding(params, sharding.update(spec=spec))
+            params = self.with_sharding(params, self.stacked(sharding, aval_of(args[0]).ndim - 1, d))
         return self.bind(*args, **params), [d] if self.multiple_results else d
 
     batched: Any = None  # how the new dimension of a stack is cut
@@ -138,16 +146,46 @@ class Reshard(Placing):
         return super().put(x, wanted)
 
 
+@record
+class Loosely:
+    """A place of an array that operations may take elsewhere."""
+
+    sharding: Sharding
+
+
+def origin(x: ConcreteArray) -> Sharding | Loosely:
+    """Where an array is, for what goes back there."""
+    return x.sharding if x.committed else Loosely(x.sharding)
+
+
 class DevicePut(Placing):
     """An array on devices, wherever it was."""
 
     multiple_results = True
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        (x,), (target,) = args, params["devices"]
+        if isinstance(target, Loosely) and current.trace is EVAL:
+            aval, sharding = aval_of(x), None if target.sharding == WHOLE else target.sharding
+            bare = ShapedArray(aval.shape, aval.dtype, aval.weak_type)
+            return [place(numpy_value(x, aval), bare, sharding, committed=False)]
+        return super().bind(*args, **params)
 
     def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
         return [_sharding_of(d) for d in params["devices"]]
 
     def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
         return {**params, "devices": (sharding,)}
+
+    def back(self, ct: Any, params: dict[str, Any]) -> Any:
+        (source,) = params["srcs"]
+        return [ct] if source is None else self.bind(ct, **{**params, "devices": (source,), "srcs": params["devices"]})
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        (source,), (d,) = params["srcs"], dims
+        if isinstance(source, NamedSharding):
+            params["srcs"] = (self.stacked(source, aval_of(args[0]).ndim - 1, d),)
+        return super().batch(size, args, dims, **params)
 
     def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
         return put(x, sharding and concrete(sharding, x))
@@ -223,7 +261,7 @@ def _sharding_of(place: Any) -> Sharding | None:
     """The sharding that is meant by a device, a `Format` or a sharding."""
     if isinstance(place, Format):
         place = place.sharding
-    if place is None or isinstance(place, (Sharding, MemorySpace)):
+    if place is None or isinstance(place, (Sharding, MemorySpace, Loosely)):
         return place if isinstance(place, Sharding) else None
     return SingleDeviceSharding(device_of(place))
 

@@ -9,7 +9,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima import lax
+from anima import P, lax
+from anima.sharding import Mesh, NamedSharding
 
 
 @pytest.mark.parametrize("code", [
@@ -32,3 +33,20 @@ def test_numbers_on_several_devices_do_not_go_together(eight_devices: list[anima
     one, other = (anima.device_put(1.0, d) for d in eight_devices[1:3])
     with pytest.raises(ValueError, match="incompatible devices"):
         one + other
+
+
+def test_gradients_go_back_to_where_values_were(eight_devices: list[anima.Device]) -> None:
+    first, second = (NamedSharding(Mesh(d, "x"), P()) for d in (eight_devices[:4], eight_devices[4:]))
+
+    def staged(x: Any) -> Any:
+        y = anima.device_put(anima.jit(lambda x: x * 2)(x), second)
+        return anima.device_put(anima.jit(lambda y: y * 3)(y), eight_devices[1])
+
+    slope = anima.grad(staged)(anima.device_put(2.0, first))
+    assert slope == 6 and slope.sharding.device_set == first.device_set
+    free = anima.grad(lambda x: (anima.device_put(x, eight_devices[1]) * x).sum())(jnp.ones(3))
+    assert free.devices() == {eight_devices[1]}
+    free = anima.grad(lambda x: anima.device_put(x * 2, eight_devices[1]).sum())(jnp.ones(3))
+    assert free.devices() == {eight_devices[0]} and not free.committed
+    told = anima.grad(lambda x: anima.device_put(x, second, src=eight_devices[3]))(1.0)
+    assert told.devices() == {eight_devices[3]}
