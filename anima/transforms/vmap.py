@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anima.core.axes import Axis, mentions, name_of, naming, wants_all
+from anima.core.axes import Axis, is_of_devices, mentions, name_of, naming, wants_all
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
@@ -53,7 +53,7 @@ class BatchTrace(Trace):
     def __init__(self, parent: Trace, size: int):
         super().__init__(parent)
         self.size = size
-        self.name = name_of(size)
+        self.name, self.of_devices = name_of(size), is_of_devices(size)
 
     def split(self, x: Any) -> tuple[Any, int | None]:
         if isinstance(x, BatchTracer) and x.owner is self:
@@ -65,7 +65,7 @@ class BatchTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(d is None for d in dims) and not wants_all(primitive, params) and (
+        if all(d is None for d in dims) and not wants_all(primitive, params, self.of_devices) and (
                 self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
         out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
@@ -103,13 +103,14 @@ def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
 
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
-    return _batch_jaxpr(closed, int(size), name_of(size), getattr(size, "spmd", ()), dims, force)
+    how = (size.name, size.spmd, size.of_devices) if isinstance(size, Axis) else None
+    return _batch_jaxpr(closed, int(size), how, dims, force)
 
 
 @weak_cache
-def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, spmd: tuple[Any, ...], dims: tuple[int | None, ...],
+def _batch_jaxpr(closed: ClosedJaxpr, length: int, how: tuple[Any, ...] | None, dims: tuple[int | None, ...],
                  force: tuple[int | None, ...] | None) -> tuple[ClosedJaxpr, list[int | None]]:
-    size = length if name is None and not spmd else Axis(length, name, spmd)
+    size = length if how is None else Axis(length, *how)
     found: list[int | None] = []
 
     def fun(*stacks: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import P, lax
+from anima.experimental import io_callback
 from anima.sharding import Mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -320,6 +321,48 @@ def test_prints_and_loops_around(mesh: Mesh, capsys: pytest.CaptureFixture[str])
     g(np.arange(8.0))
     anima.effects_barrier()
     assert sorted(capsys.readouterr().out.split()) == [f"{k}.0" for k in range(8)]
+
+
+@pytest.mark.parametrize("method", [None, "expand_dims", "broadcast_all", "sequential"])
+@pytest.mark.parametrize("around", [
+    lambda call: call, anima.jit, lambda call: lambda x: lax.scan(lambda c, a: (c, call(a)), 0, x)[1],
+    lambda call: lambda x: lax.cond(x.sum() > -99, call, lambda x: x + lax.axis_index("x"), x)],
+    ids=["", "jit", "scan", "cond"])
+def test_each_device_calls_back_with_its_own_part(mesh: Mesh, method: str | None, around: Any) -> None:
+    shapes: list[Any] = []
+
+    def host(x: Any) -> np.ndarray:
+        shapes.append(x.shape)
+        return np.asarray(x) * 2
+
+    def call(x: Any) -> Any:
+        return anima.pure_callback(host, anima.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
+
+    f = anima.shard_map(around(call), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    for fun in (f, anima.jit(f)):
+        np.testing.assert_array_equal(fun(X), X * 2)
+    assert set(shapes) <= {(2, 4), (4,)}
+    if method is None:
+        with pytest.raises(NotImplementedError, match="vmap_method"):
+            anima.vmap(f)(X[None])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_are_those_of_every_device(mesh: Mesh, ordered: bool) -> None:
+    seen: list[int] = []
+    kind = anima.ShapeDtypeStruct((), np.int32)
+
+    def count(*args: Any) -> np.int32:
+        seen.append(1)
+        return np.int32(len(seen))
+
+    f = anima.shard_map(lambda x: x + io_callback(count, kind, ordered=ordered), mesh=mesh, in_specs=P("x"),
+                        out_specs=P(("x", "y")), check_vma=False)
+    assert sorted(np.asarray(f(np.zeros(8, np.int32))[::2]).tolist()) == [*range(1, 9)]
+    g = anima.shard_map(lambda x: (anima.debug.callback(count), x)[1], mesh=mesh, in_specs=P(), out_specs=P())
+    anima.jit(g)(X)
+    anima.effects_barrier()
+    assert len(seen) == 16
 
 
 def test_references_within(mesh: Mesh) -> None:
