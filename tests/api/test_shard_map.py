@@ -344,7 +344,7 @@ def test_each_device_calls_back_with_its_own_part(mesh: Mesh, method: str | None
     assert set(shapes) <= {(2, 4), (4,)}
     if method is None:
         with pytest.raises(NotImplementedError, match="vmap_method"):
-            anima.vmap(f)(X[None])
+            anima.vmap(anima.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(X[None])
 
 
 @pytest.mark.parametrize("ordered", [False, True])
