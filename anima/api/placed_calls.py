@@ -40,7 +40,7 @@ from anima.core.placement import (
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
-from anima.ops.placing import check_fits, check_known, concrete, constrained_to, on_current_mesh
+from anima.ops.placing import check_fits, check_known, concrete, constrained_to, device_put_p, on_current_mesh
 from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.transforms.discharge import discharged
@@ -118,6 +118,10 @@ def _prefix(name: str, given: Any) -> Prefix | None:
         if not _is_leaf(leaf):
             raise TypeError(f"{name} leaf specifications are expected to be Sharding or PartitionSpec instances or "
                             f"None, but got {leaf!r}")
+        spec = leaf.spec if isinstance(leaf, NamedSharding) else leaf
+        if isinstance(spec, PartitionSpec) and PartitionSpec.UNCONSTRAINED in spec.partitions:
+            raise ValueError(f"Unconstrained dims are not allowed when passed to {name}: {leaf}. Fix: None in place of "
+                             "the spec, or with_sharding_constraint within the function.")
     return Prefix(tuple(leaves), structure)
 
 
@@ -295,6 +299,13 @@ class Places:
         specs = propagate(self.closed, mesh, [*[None] * free, *ins])
         return [completed(mesh, a, spec) if out is None else out
                 for a, spec, out in zip(avals, specs, outs, strict=True)]
+
+    def put(self, outs: Sequence[Any]) -> list[Any]:
+        """The results of a call that is transformed, on the single devices where they are to be: programs say nothing of
+        these."""
+        asked = self.outs or [self.device] * len(outs)
+        return [device_put_p.bind(x, devices=(s,), srcs=(s,), copy_semantics=(None,))[0]
+                if isinstance(s, SingleDeviceSharding) else x for x, s in zip(outs, asked, strict=True)]
 
     def _check(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> None:
         for leaf, mine, asked in zip(leaves, shardings, self.ins or [None] * len(leaves), strict=True):

@@ -10,7 +10,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import P, lax
-from anima.sharding import Mesh, NamedSharding
+from anima.sharding import Mesh, NamedSharding, SingleDeviceSharding
 
 
 @pytest.mark.parametrize("code", [
@@ -50,3 +50,41 @@ def test_gradients_go_back_to_where_values_were(eight_devices: list[anima.Device
     assert free.devices() == {eight_devices[0]} and not free.committed
     told = anima.grad(lambda x: anima.device_put(x, second, src=eight_devices[3]))(1.0)
     assert told.devices() == {eight_devices[3]}
+
+
+@pytest.mark.parametrize("option", ["device", "out_shardings"])
+def test_transformed_calls_are_on_the_device_that_jit_was_given(option: str, eight_devices: list[anima.Device]) -> None:
+    place = eight_devices[3]
+    f = anima.jit(lambda x: x * 3, **{option: place if option == "device" else SingleDeviceSharding(place)})
+    x = jnp.ones(2)
+    for found in (anima.vmap(f)(x), anima.jvp(f, (x,), (x,))[1], anima.grad(lambda x: f(x).sum())(x),
+                  anima.linearize(f, x)[0]):
+        assert found.devices() == {place} and found.committed
+        np.testing.assert_array_equal(found, [3, 3])
+
+
+def test_what_is_told_of_results_before_they_are_computed(eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(eight_devices[:2], "x")
+    rows, x = NamedSharding(mesh, P("x")), jnp.arange(8.0)
+    asked = anima.jit(lambda x: x * 2, out_shardings=rows)
+    told = [asked.lower(x).compile().out_info, asked.lower(x).out_info, asked.trace(x).out_info, asked.eval_shape(x)]
+    assert [s.sharding for s in told] == [rows] * 4
+    plain = anima.jit(lambda x: x * 2)
+    assert plain.lower(anima.device_put(x, rows)).compile().out_info.sharding == rows
+    assert plain.lower(x).compile().out_info.sharding == anima.sharding.SingleDeviceSharding(eight_devices[0])
+
+
+def test_shardings_that_cannot_be_asked_for(eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(eight_devices[:2], "x")
+    free = NamedSharding(mesh, P(P.UNCONSTRAINED, None))
+    for name in ("in_shardings", "out_shardings"):
+        with pytest.raises(ValueError, match=f"Unconstrained dims are not allowed when passed to {name}"):
+            anima.jit(lambda x: x, **{name: free})  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="the context mesh cannot be empty"):
+        anima.ShapeDtypeStruct((16,), "float32", sharding=P("x"))
+    with pytest.raises(ValueError, match="sharding should be an instance of"):
+        anima.ShapeDtypeStruct((16,), "float32", sharding=3)
+    with pytest.raises(ValueError, match="only valid for values of rank at least 1"):
+        anima.ShapeDtypeStruct((), "float32", sharding=NamedSharding(mesh, P("x")))
+    with anima.set_mesh(mesh):
+        assert anima.ShapeDtypeStruct((16,), "float32", sharding=P("x")).sharding == NamedSharding(mesh, P("x"))
