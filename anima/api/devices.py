@@ -25,7 +25,7 @@ from anima.core.device import (
     machines,
 )
 from anima.core.layout import Format
-from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
+from anima.core.mesh import AbstractMesh, AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
 from anima.core.placement import elsewhere, whole
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
@@ -232,13 +232,19 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     >>> anima.typeof(anima.reshard(jnp.ones(4), anima.NamedSharding(mesh, anima.P("x"))))
     ShapedArray(float32[4@x])
     """
+    return resharded_on(None, xs, out_shardings)
+
+
+def resharded_on(mesh: AbstractMesh | None, xs: Any, out_shardings: Any) -> Any:
+    """`reshard`, of values that are seen on this mesh."""
     leaves, structure = tree.flatten(xs)
     wanted = tree.broadcast_prefix(out_shardings, xs, is_leaf=lambda v: v is None, what="reshard out_shardings")
-    return tree.unflatten(structure, [_resharded(_array(leaf, False), s)
+    seen = {} if mesh is None else {"seen_on": mesh}
+    return tree.unflatten(structure, [_resharded(_array(leaf, False), s, **seen)
                                       for leaf, s in zip(leaves, wanted, strict=True)])
 
 
-def _resharded(leaf: Any, sharding: Any) -> Any:
+def _resharded(leaf: Any, sharding: Any, **params: Any) -> Any:
     if isinstance(sharding, PartitionSpec):
         check_mesh_is_set(sharding)
         sharding = on_current_mesh("reshard", sharding, "out_shardings")
@@ -251,7 +257,7 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
     check_explicit("reshard", sharding)
     shape = aval_of(leaf).shape
     check_fits("One of reshard arguments", shape, sharding)
-    return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)))
+    return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)), **params)
 
 
 def device_get(x: Any) -> Any:

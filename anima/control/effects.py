@@ -139,8 +139,6 @@ def _array(value: np.ndarray, key_dtype: Any) -> ConcreteArray:
 class Debug(Callback):
     """Debugging: invisible to derivatives. Outside of compiled programs, failures are those of the user's function."""
 
-    on_each_device = True
-
     def eval(self, *args: np.ndarray, key_dtypes: Sequence[Any] = (), **params: Any) -> list[np.ndarray]:
         self.call(_arrays(args, key_dtypes), **params)
         return []

@@ -21,16 +21,19 @@ from anima.util import record, weak_cache
 
 
 class Axis(int):
-    """The size of a mapped axis, its name, which axes of meshes its elements are spread over (`spmd`), and whether it is
-    one of a mesh, whose elements are devices: of these, programs do not know that they are mapped."""
+    """The size of a mapped axis, its name, which axes of meshes its elements are spread over (`spmd`; `typed`, where types
+    tell), and whether it is one of a mesh, whose elements are devices: of these, programs do not know that they are
+    mapped."""
 
     name: Any
     spmd: tuple[Any, ...]
     of_devices: bool
+    typed: tuple[Any, ...]
 
-    def __new__(cls, size: int, name: Any, spmd: tuple[Any, ...] = (), of_devices: bool = False) -> Axis:
+    def __new__(cls, size: int, name: Any, spmd: tuple[Any, ...] = (), of_devices: bool = False,
+                typed: tuple[Any, ...] = ()) -> Axis:
         axis = super().__new__(cls, size)
-        axis.name, axis.spmd, axis.of_devices = name, spmd, of_devices
+        axis.name, axis.spmd, axis.of_devices, axis.typed = name, spmd, of_devices, typed
         return axis
 
 

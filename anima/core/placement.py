@@ -16,7 +16,7 @@ from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.device import CPU
-from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
+from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option, mesh_that_is_set
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
@@ -46,7 +46,7 @@ def elsewhere(ndim: int) -> tuple[Sharding | None, bool]:
     if default_device.value is not None:
         device = device_of()
         return None if device == CPU else SingleDeviceSharding(device), False
-    mesh = mesh_option.value
+    mesh = mesh_that_is_set()
     return (None, False) if mesh is NO_MESH else (whole(mesh, PartitionSpec(), ndim), True)
 
 
@@ -125,7 +125,7 @@ def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Shardi
     """Where an array of this type is made, and whether it has to stay, if nothing that it is made of is placed: as its
     type says, on the current mesh or that of `known` shardings; else where nothing places arrays."""
     if type(aval) is ShardedArray:
-        meshes = [mesh_option.value, *(s.mesh for s in known if isinstance(s, NamedSharding))]
+        meshes = [mesh_that_is_set(), *(s.mesh for s in known if isinstance(s, NamedSharding))]
         axes = aval.sharding.mesh.shape_tuple
         mesh = next((m for m in meshes if isinstance(m, Mesh) and m.shape_tuple == axes), None)
         if mesh is not None:

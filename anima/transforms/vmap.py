@@ -16,6 +16,7 @@ from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
+from anima.ops.placing import spread, stack_type
 from anima.ops.shape import broadcast, transpose
 from anima.util import weak_cache
 
@@ -77,7 +78,7 @@ class BatchTrace(Trace):
 def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     """A result with its mapped dimension at `target`; an unmapped one is repeated."""
     if dim is None:
-        stack, dim = broadcast(stack, (int(size),)), 0
+        stack, dim = spread(broadcast(stack, (int(size),)), size), 0
     ndim = aval_of(stack).ndim
     order = [axis for axis in range(ndim) if axis != dim]
     order.insert(target + ndim if target < 0 else target, dim)
@@ -103,7 +104,7 @@ def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
 
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
-    how = (size.name, size.spmd, size.of_devices) if isinstance(size, Axis) else None
+    how = (size.name, size.spmd, size.of_devices, size.typed) if isinstance(size, Axis) else None
     return _batch_jaxpr(closed, int(size), how, dims, force)
 
 
@@ -121,6 +122,6 @@ def _batch_jaxpr(closed: ClosedJaxpr, length: int, how: tuple[Any, ...] | None, 
         found.extend(out_dims)
         return outs
 
-    avals = [a.inc_rank(int(size), d) for a, d in zip(closed.in_avals, dims, strict=True)]
+    avals = [stack_type(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)]
     jaxpr, consts = trace_to_jaxpr(fun, avals)
     return ClosedJaxpr(jaxpr, consts), found

@@ -12,7 +12,7 @@ import anima
 import anima.numpy as jnp
 from anima import P, lax
 from anima.experimental import io_callback
-from anima.sharding import Mesh
+from anima.sharding import AxisType, Mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)  # parts of (2, 2) on a mesh of (4, 2)
@@ -359,10 +359,6 @@ def test_effects_are_those_of_every_device(mesh: Mesh, ordered: bool) -> None:
     f = anima.shard_map(lambda x: x + io_callback(count, kind, ordered=ordered), mesh=mesh, in_specs=P("x"),
                         out_specs=P(("x", "y")), check_vma=False)
     assert sorted(np.asarray(f(np.zeros(8, np.int32))[::2]).tolist()) == [*range(1, 9)]
-    g = anima.shard_map(lambda x: (anima.debug.callback(count), x)[1], mesh=mesh, in_specs=P(), out_specs=P())
-    anima.jit(g)(X)
-    anima.effects_barrier()
-    assert len(seen) == 16
 
 
 def test_references_within(mesh: Mesh) -> None:
@@ -410,3 +406,29 @@ def test_functions_that_nobody_can_look_into(mesh: Mesh) -> None:
             return a * 2
 
     np.testing.assert_array_equal(anima.shard_map(Silent(), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X), X * 2)
+
+
+def test_extremes_of_groups_vary(mesh: Mesh) -> None:
+    groups = [[0, 1], [2, 3]]
+    f = anima.shard_map(lambda x: lax.pmax(x, "x", axis_index_groups=groups) - lax.pmin(
+        x, "x", axis_index_groups=groups), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    for fun in (f, anima.jit(f)):
+        np.testing.assert_array_equal(fun(np.array([1, 4, 9, 16])), [3, 3, 7, 7])
+    with pytest.raises(ValueError, match="replication"):
+        anima.shard_map(lambda x: lax.pmax(x, "x", axis_index_groups=groups), mesh=mesh, in_specs=P("x"),
+                        out_specs=P())(np.arange(4))
+
+
+@pytest.mark.parametrize("f", [lambda x: jnp.sin(jnp.sum(x)), jnp.sum], ids=["sin", "sum"])
+def test_derivatives_of_lanes_that_are_spread(f: Fun) -> None:
+    mesh = anima.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    mapped = anima.shard_map(f, mesh=mesh, in_specs=P("y"), out_specs=P(), check_vma=False)
+    plain = anima.vmap(anima.grad(mapped))(X[:4])
+    for fun in (anima.grad(mapped), anima.grad(anima.jit(mapped))):
+        spread = anima.vmap(fun, spmd_axis_name="x")(X[:4])
+        assert spread.sharding.spec == (P(None, "y") if f is jnp.sum else P("x", "y"))
+        np.testing.assert_allclose(spread, plain, rtol=1e-6)
+    second = anima.vmap(anima.hessian(mapped), spmd_axis_name="x")(X[:4])
+    np.testing.assert_allclose(second, anima.vmap(anima.hessian(mapped))(X[:4]), rtol=1e-6)
+    with pytest.raises(ValueError, match="spmd_axis_name .* cannot appear in shard_map in_specs"):
+        anima.vmap(mapped, spmd_axis_name="y")(X[:4])
