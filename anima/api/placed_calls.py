@@ -301,8 +301,8 @@ class Places:
                 for a, spec, out in zip(avals, specs, outs, strict=True)]
 
     def put(self, outs: Sequence[Any]) -> list[Any]:
-        """The results of a call that is transformed, on the single devices where they are to be: programs say nothing of
-        these."""
+        """The results of a call that is transformed, on the single devices where they are to be: programs say nothing
+        of these."""
         asked = self.outs or [self.device] * len(outs)
         return [device_put_p.bind(x, devices=(s,), srcs=(s,), copy_semantics=(None,))[0]
                 if isinstance(s, SingleDeviceSharding) else x for x, s in zip(outs, asked, strict=True)]

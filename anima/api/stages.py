@@ -49,8 +49,8 @@ def _described(given: Any, shape: tuple[Any, ...]) -> Sharding:
     sharding = given.sharding if isinstance(given, Format) else given
     if isinstance(sharding, PartitionSpec):
         if current_mesh().empty and get_abstract_mesh().empty:
-            raise TypeError("When specifying PartitionSpec to `ShapeDtypeStruct`, the context mesh cannot be empty. Fix: "
-                            "anima.set_mesh(mesh), or a NamedSharding.")
+            raise TypeError("When specifying PartitionSpec to `ShapeDtypeStruct`, the context mesh cannot be empty. "
+                            "Fix: anima.set_mesh(mesh), or a NamedSharding.")
         sharding = on_current_mesh("ShapeDtypeStruct", sharding, "sharding")
     if not isinstance(sharding, Sharding):
         raise ValueError("ShapeDtypeStruct: sharding should be an instance of Sharding, PartitionSpec or Format, got "

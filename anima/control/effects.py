@@ -227,8 +227,8 @@ class PureCallback(ResultCallback):
 
 def batch_stacked(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
                   params: dict[str, Any]) -> tuple[Any, Any]:
-    """What `vmap` makes of a call of a function from outside, by the `vmap_method` among its parameters; each device of a
-    mesh calls it for its own part."""
+    """What `vmap` makes of a call of a function from outside, by the `vmap_method` among its parameters; each device of
+    a mesh calls it for its own part."""
     vmap_method = "sequential" if is_of_devices(size) else params["vmap_method"]
     if vmap_method is None:
         listed = ", ".join(map(repr, VMAP_METHODS[:-1]))

@@ -21,9 +21,9 @@ from anima.util import record, weak_cache
 
 
 class Axis(int):
-    """The size of a mapped axis, its name, which axes of meshes its elements are spread over (`spmd`; `typed`, where types
-    tell), and whether it is one of a mesh, whose elements are devices: of these, programs do not know that they are
-    mapped."""
+    """The size of a mapped axis, its name, which axes of meshes its elements are spread over (`spmd`; `typed`, where
+    types tell), and whether it is one of a mesh, whose elements are devices: of these, programs do not know that they
+    are mapped."""
 
     name: Any
     spmd: tuple[Any, ...]

@@ -151,8 +151,12 @@ def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[Sh
     specs = propagate_one(primitive, avals, outs, params, mesh, shardings)
     found = [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
     asked = primitive.places(params) or [None] * len(outs)  # kept as it was written: P(None), say, for P()
-    return [s if p is None or not p.is_equivalent_to(s, a.ndim) else p
+    return [s if p is None or _is_abstract(p) or not p.is_equivalent_to(s, a.ndim) else p
             for p, s, a in zip(asked, found, outs, strict=True)]
+
+
+def _is_abstract(sharding: Sharding) -> bool:
+    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, committed: bool = True) -> ConcreteArray:

@@ -162,7 +162,8 @@ class Reshard(Placing):
     def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
         wanted = sharding and concrete(sharding, x)
         aval = aval_of(x)
-        if type(aval) is ShardedArray and wanted and aval.sharding.mesh.shape_tuple != wanted.mesh.shape_tuple:
+        if type(aval) is ShardedArray and isinstance(wanted, NamedSharding) and (
+                aval.sharding.mesh.shape_tuple != wanted.mesh.shape_tuple):
             return super().put(x, wanted)
         if isinstance(wanted, NamedSharding) and isinstance(wanted.mesh, Mesh) and wanted.mesh.explicit_axes:
             out = sharded(aval, wanted)

@@ -81,8 +81,11 @@ class ShardMap(Primitive):
         return [(n, size) for n, size in params["mesh"].shape_tuple if n in params["newly_manual_axes"]]
 
     def places(self, params: dict[str, Any]) -> Sequence[Any]:
-        """Shardings of the results; None where the mesh's devices are not known."""
+        """Shardings of the results."""
         return self._on_mesh(params["mesh"], params["out_specs"])
+
+    def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+        return super().pins(params) if concrete(params["mesh"]) is not None else []
 
     def takes(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings of the operands that the program needs, likewise."""
@@ -94,9 +97,8 @@ class ShardMap(Primitive):
         same = concrete(mine) is not None and mine.shape_tuple == mesh.shape_tuple
         return manual if same and len(manual) < len(mesh.axis_names) else frozenset()
 
-    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding | None]:
-        mesh = concrete(given)
-        return [None if mesh is None else NamedSharding(mesh, s) for s in specs]
+    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding]:
+        return [NamedSharding(concrete(given) or given, s) for s in specs]
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program on whole arrays that it stands for."""

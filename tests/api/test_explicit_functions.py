@@ -1,4 +1,4 @@
-"""Functions on arrays whose types say how they are cut: asked results, their gradients, and axes seen in another way."""
+"""Functions on arrays whose types say how they are cut: asked results, gradients, and axes seen in another way."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_constraints_of_stacks_that_are_spread() -> None:
         assert fun(X).sharding.spec == P("c", "b")
     both = anima.vmap(anima.vmap(constrained, spmd_axis_name="a"), spmd_axis_name="c")
     assert anima.jit(both)(X.reshape(2, 4, 2)).sharding.spec == P("c", "a", "b")
-    with pytest.raises(ValueError, match="vmap spmd_axis_name .* cannot appear in with_sharding_constraint spec"):
+    with pytest.raises(ValueError, match=r"vmap spmd_axis_name .* cannot appear in with_sharding_constraint spec"):
         anima.vmap(constrained, spmd_axis_name="b")(X)
     single = anima.sharding.SingleDeviceSharding(anima.devices()[0])
     with pytest.raises(ValueError, match="If you are using spmd_axis_name"):

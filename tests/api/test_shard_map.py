@@ -430,5 +430,17 @@ def test_derivatives_of_lanes_that_are_spread(f: Fun) -> None:
         np.testing.assert_allclose(spread, plain, rtol=1e-6)
     second = anima.vmap(anima.hessian(mapped), spmd_axis_name="x")(X[:4])
     np.testing.assert_allclose(second, anima.vmap(anima.hessian(mapped))(X[:4]), rtol=1e-6)
-    with pytest.raises(ValueError, match="spmd_axis_name .* cannot appear in shard_map in_specs"):
+    with pytest.raises(ValueError, match=r"spmd_axis_name .* cannot appear in shard_map in_specs"):
         anima.vmap(mapped, spmd_axis_name="y")(X[:4])
+
+
+def test_abstract_meshes_are_those_of_the_arguments(mesh: Mesh) -> None:
+    f = anima.shard_map(lambda x, y: x + y, mesh=mesh.abstract_mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    rows = anima.NamedSharding(mesh, P("x"))
+    for fun in (f, anima.jit(f)):
+        out = fun(anima.device_put(X, rows), X[:2])
+        assert out.sharding == rows
+        np.testing.assert_array_equal(out, X + np.tile(X[:2], (4, 1)))
+    other = anima.NamedSharding(anima.make_mesh((8,), ("z",)), P())
+    with pytest.raises(ValueError, match="Mesh shape of the input"):
+        f(anima.device_put(X, other), X[:2])

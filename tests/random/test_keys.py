@@ -86,7 +86,8 @@ def test_vmap_is_a_loop(partitionable: bool) -> None:
 
 
 @MODES
-@pytest.mark.parametrize("draw", [lambda k: random.bits(k, (4,)), lambda k: random.key_data(random.split(k, 3)), random.normal],
+@pytest.mark.parametrize("draw", [lambda k: random.bits(k, (4,)), lambda k: random.key_data(random.split(k, 3)),
+                                  random.normal],
                          ids=["bits", "split", "normal"])
 def test_the_numbering_is_that_of_where_keys_are_used(partitionable: bool, draw: Any) -> None:
     def both(key: Any) -> Any:
