@@ -137,6 +137,17 @@ def test_mapped_dimensions_that_are_cut_stay_so(fun: Any, found: str, jit: Any) 
     np.testing.assert_allclose(out, alone, rtol=1e-6)
 
 
+@pytest.mark.parametrize("batch_size", [None, 2, 5, 10])
+def test_parts_of_what_is_cut_one_after_the_other(batch_size: int | None) -> None:
+    x = np.arange(40, dtype=np.float32).reshape(5, 2, 4)
+    with anima.set_mesh(mesh_of(EXPLICIT)):
+        cut = anima.device_put(x, P(None, "x"))
+        for jit in (lambda f: f, anima.jit):
+            found = jit(lambda x: lax.map(lambda a: a * 2, x, batch_size=batch_size))(cut)
+            assert str(anima.typeof(found)) == "float32[5,2@x,4]"
+            np.testing.assert_array_equal(found, x * 2)
+
+
 def test_constraints_of_stacks_that_are_spread() -> None:
     mesh = anima.make_mesh((2, 2, 2), ("a", "b", "c"), axis_types=(AUTO,) * 3)
 
