@@ -28,13 +28,16 @@ from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.mesh import current_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
+    CONSTANT,
     check_together,
     committed_sharding,
     completed,
     elsewhere,
+    is_abstract,
     made_at,
     mesh_of,
     moved,
+    pins,
     place,
 )
 from anima.core.propagation import propagate
@@ -128,9 +131,9 @@ def _prefix(name: str, given: Any) -> Prefix | None:
 def _resolved(given: Any, full: Any, name: str) -> list[Sharding | None]:
     found = tree.broadcast_prefix(given, full, is_leaf=_is_leaf, what=f"pjit {name}")
     shardings = [on_current_mesh("jit", s, name) if isinstance(s, PartitionSpec)
-                 else concrete(s, None) if s is not None and _is_abstract(s) and not current_mesh().empty else s
+                 else concrete(s, None) if s is not None and is_abstract(s) and not current_mesh().empty else s
                  for s in found]
-    for sharding in {s for s in shardings if s is not None and not _is_abstract(s)}:
+    for sharding in {s for s in shardings if s is not None and not is_abstract(s)}:
         check_known(sharding)
     return shardings
 
@@ -160,41 +163,6 @@ def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
             for inner in subjaxprs(eqn.params):
                 found += watchers(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner))
     return tuple(f for f in found if f is not None)
-
-
-CONSTANT = "a constant"  # what a function closes over goes where the arguments are, if anything else says where
-
-
-@weak_cache
-def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
-    """What a program says of where its values are, with what says it, for errors."""
-    found: dict[Any, str] = {}
-    for const in closed.consts:
-        sharding = committed_sharding(const)
-        if sharding is not None:
-            found.setdefault(sharding, CONSTANT)
-    with deeper():
-        _collect(closed.jaxpr, found)
-    return tuple((text, sharding) for sharding, text in found.items())
-
-
-def _collect(jaxpr: Any, found: dict[Any, str]) -> None:
-    for eqn in jaxpr.eqns:
-        if not eqn.params:
-            continue
-        for sharding in eqn.primitive.places(eqn.params):
-            if sharding is not None and not _is_abstract(sharding):
-                where = f" {errors.line_of(eqn.source)}" if eqn.source else ""
-                found.setdefault(sharding, f"{eqn.primitive.name} inside jit{where}")
-        for inner in subjaxprs(eqn.params):
-            if isinstance(inner, ClosedJaxpr):
-                found.update({s: t for t, s in pins(inner) if s not in found})
-            else:
-                _collect(inner, found)
-
-
-def _is_abstract(sharding: Sharding) -> bool:
-    return isinstance(sharding, NamedSharding) and not hasattr(sharding.mesh, "device_list")
 
 
 class Places:

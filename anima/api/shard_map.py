@@ -263,8 +263,8 @@ class _MappedCall:
         if isinstance(self.mesh, AbstractMesh) and isinstance(lies, NamedSharding) and (
                 lies.mesh.shape_tuple != self.mesh.shape_tuple):
             raise ValueError(f"Mesh shape of the input {lies.mesh.shape_tuple} does not match the mesh shape passed to "
-                             f"shard_map {self.mesh.shape_tuple} for {aval_of(x).str_short()}. Fix: anima.device_put to "
-                             "a mesh of these axes.")
+                             f"shard_map {self.mesh.shape_tuple} for {aval_of(x).str_short()}. Fix: anima.device_put "
+                             "to a mesh of these axes.")
 
     def _check_type(self, aval: ShapedArray, spec: PartitionSpec) -> None:
         """ValueError for a spec that is not what the argument's type says of axes that are all Explicit."""

@@ -88,3 +88,15 @@ def test_shardings_that_cannot_be_asked_for(eight_devices: list[anima.Device]) -
         anima.ShapeDtypeStruct((), "float32", sharding=NamedSharding(mesh, P("x")))
     with anima.set_mesh(mesh):
         assert anima.ShapeDtypeStruct((16,), "float32", sharding=P("x")).sharding == NamedSharding(mesh, P("x"))
+
+
+@pytest.mark.parametrize("around", [
+    anima.checkpoint, lambda f: lambda x: lax.cond(True, f, lambda x: x, x), lambda f: f],
+                         ids=["checkpoint", "cond", ""])
+def test_programs_that_say_where_their_values_are(around: Any, eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(eight_devices[:2], "x")
+    f = around(anima.shard_map(jnp.sin, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+    x = jnp.arange(8.0)
+    for found in (f(x), anima.grad(lambda x: f(x).sum())(x), anima.jvp(f, (x,), (x,))[1]):
+        assert found.sharding == NamedSharding(mesh, P("x"))
+    np.testing.assert_allclose(anima.grad(lambda x: f(x).sum())(x), np.cos(np.arange(8.0)), rtol=1e-6)
