@@ -32,8 +32,9 @@ from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.layout import Format, row_major
 from anima.core.mesh import current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec
+from anima.core.placement import mesh_of
 from anima.core.refs import AbstractRef, Ref, check_given_once
-from anima.core.shardings import WHOLE, Sharding
+from anima.core.shardings import WHOLE, NamedSharding, Sharding
 from anima.core.trace import Tracer, aval_of, numpy_value
 from anima.ops.placing import on_current_mesh
 from anima.runtime import cpu
@@ -379,7 +380,10 @@ class Compiled(_OfTraced):
     @property
     def input_shardings(self) -> Any:
         """How each argument lies on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, [s or WHOLE for s in self.traced.input_shardings])
+        known = self.traced.input_shardings
+        mesh = mesh_of([*known, *self.traced.output_shardings[0]])
+        rest = WHOLE if mesh is None else NamedSharding(mesh, PartitionSpec())
+        return tree.unflatten(self.in_tree, [s or rest for s in known])
 
     @property
     def output_shardings(self) -> Any:

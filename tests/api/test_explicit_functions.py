@@ -163,3 +163,11 @@ def test_constraints_of_stacks_that_are_spread() -> None:
     single = anima.sharding.SingleDeviceSharding(anima.devices()[0])
     with pytest.raises(ValueError, match="If you are using spmd_axis_name"):
         anima.vmap(lambda x: lax.with_sharding_constraint(x, single), spmd_axis_name="a")(X)
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_bits_are_cut_and_the_next_key_is_not(jit: Any) -> None:
+    key = jnp.arange(4, dtype=jnp.uint32)
+    with anima.set_mesh(mesh_of(EXPLICIT)):
+        following, bits = jit(lambda k: lax.rng_bit_generator(k, (4, 8), out_sharding=P("x")))(key)
+        assert bits.sharding.spec == P("x", None) and following.sharding.is_fully_replicated
