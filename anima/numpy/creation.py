@@ -20,6 +20,7 @@ from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
+from anima.core.axes import varying
 from anima.core.placement import elsewhere, moved, place, pulls
 from anima.core.stage import staged
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
@@ -419,8 +420,8 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     fill = _real(fill, fill_value, dtype)
     if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
         value = fill.value if fill.dtype == dtype else under(EVAL, _cast, fill.value, dtype).value
-        return sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape)
-    return broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill))
+        return varying(sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape), aval.vma)
+    return varying(broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill)), aval.vma)
 
 
 def _like(a: Any, name: str) -> ShapedArray:
@@ -465,7 +466,7 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
         words = np.full(shape + aval.dtype.element_shape, value, aval.dtype.base)
         return ConcreteArray(words, ShapedArray(shape, aval.dtype))
     weak = wanted is None and aval.weak_type
-    return sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape)
+    return varying(sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape), aval.vma)
 
 
 # ---------------------------------------------------------------- ranges

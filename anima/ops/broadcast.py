@@ -31,6 +31,7 @@ from anima.core.avals import (
     scalar_type,
     tangent_aval,
 )
+from anima.core.axes import varying
 from anima.core.placement import pulls
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
@@ -416,7 +417,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     weak = dtype is None and aval.weak_type
     value = scalar(fill_value, aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype), weak)
     out = broadcast(value, aval.shape if shape is None else as_shape(shape, "full_like shape"))
-    return put_like(x, out) if lies_somewhere(x, shape) else out
+    return put_like(x, out) if lies_somewhere(x, shape) else varying(out, aval.vma)
 
 
 def described_aval(x: Any) -> ShapedArray:

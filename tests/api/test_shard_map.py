@@ -444,3 +444,13 @@ def test_abstract_meshes_are_those_of_the_arguments(mesh: Mesh) -> None:
     other = anima.NamedSharding(anima.make_mesh((8,), ("z",)), P())
     with pytest.raises(ValueError, match="Mesh shape of the input"):
         f(anima.device_put(X, other), X[:2])
+
+
+def test_what_is_like_a_value_varies_as_it(mesh: Mesh) -> None:
+    def f(x: Any) -> Any:
+        made = [jnp.zeros_like(x), jnp.ones_like(x, shape=(5,)), jnp.full_like(x, 2), lax.full_like(x, 1)]
+        assert [anima.typeof(y).vma for y in made] == [{"x"}] * 4
+        return lax.fori_loop(0, 2, lambda i, c: c + x, made[0])
+
+    g = anima.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    np.testing.assert_allclose(g(X), 2 * X, rtol=1e-6)
