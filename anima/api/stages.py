@@ -392,9 +392,9 @@ class Compiled(_OfTraced):
 
     @property
     def out_info(self) -> Any:  # type: ignore[override]
-        """The shape, dtype and sharding of each result, in the structure of the results."""
+        """The shape and dtype of each result, and its sharding where something says so, in the results' structure."""
         return tree.unflatten(self.out_tree, map(struct_of, self.traced.jaxpr.out_avals,
-                                                 tree.leaves(self.output_shardings)))
+                                                 self.traced.output_shardings[0]))
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""
