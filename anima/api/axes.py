@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any
 
 from anima import tree
-from anima.api.devices import reshard
+from anima.api.devices import reshard, resharded_on
 from anima.core.array import Array, PlacedArray
-from anima.core.avals import ShardedArray
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh, mesh_option, use_abstract_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.shardings import NamedSharding
 from anima.core.trace import is_tracing
-from anima.ops.placing import reshard_p
+from anima.ops.placing import seen_on
 from anima.util import wraps
 
 
@@ -38,7 +37,7 @@ def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_s
         `NamedSharding`, or a tree prefix of these.
 
     Raises:
-      ValueError: without `out_sharding`, or where there is no mesh.
+      ValueError: where there is no mesh; TypeError: without `out_sharding`, here or among the arguments of the call.
 
     >>> mesh = anima.make_mesh((1,), ("x",))
     >>> with anima.set_mesh(mesh):
@@ -52,15 +51,18 @@ def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_s
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if out_sharding is None:
+        asked = kwargs.pop("out_sharding", None) if out_sharding is None else out_sharding
+        if asked is None:
             raise TypeError("Missing required keyword argument: 'out_sharding'. auto_axes needs it: how the results "
                             "are cut, as their types tell.")
-        mesh = _mesh_of((args, kwargs), out_sharding, "auto_axes")
+        mesh = _mesh_of((args, kwargs), asked, "auto_axes")
+        if not set(_chosen(mesh, axes)).intersection(mesh.explicit_axes):
+            return function(*args, **kwargs)  # they are so already
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Auto))
         with use_abstract_mesh(inside):
-            given, named = tree.map(lambda x: _seen(x, inside), (args, kwargs))
+            given, named = tree.map(partial(seen_on, inside), (args, kwargs))
             result = function(*given, **named)
-        wanted = tree.map(lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s, out_sharding,
+        wanted = tree.map(lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s, asked,
                           is_leaf=_is_place)
         return reshard(result, wanted)
 
@@ -76,7 +78,7 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
         prefix of these, for the tuple of positional arguments.
 
     Raises:
-      ValueError: without `in_sharding`, or where there is no mesh.
+      ValueError: where there is no mesh; TypeError: without `in_sharding`, here or among the arguments of the call.
     """
     if f is None:
         return partial(explicit_axes, axes=axes, in_sharding=in_sharding)
@@ -84,16 +86,17 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if in_sharding is None:
+        given = kwargs.pop("in_sharding", None) if in_sharding is None else in_sharding
+        if given is None:
             raise TypeError("Missing required keyword argument: 'in_sharding'. explicit_axes needs it: how the "
                             "arguments are cut.")
-        mesh = _mesh_of((args, kwargs), in_sharding, "explicit_axes")
+        mesh = _mesh_of((args, kwargs), given, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Explicit))
         specs = tree.map(lambda s: s.update(mesh=s.mesh.update(axis_types=inside.axis_types))
-                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), in_sharding, is_leaf=_is_place)
+                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), given, is_leaf=_is_place)
         with use_abstract_mesh(inside):
-            result = function(*reshard(args, specs), **kwargs)
-        return tree.map(lambda x: _seen(x, mesh), result)
+            result = function(*resharded_on(mesh, args, specs), **kwargs)
+        return tree.map(partial(seen_on, mesh), result)
 
     return call
 
@@ -119,10 +122,3 @@ def _mesh_of(arguments: Any, shardings: Any, name: str) -> AbstractMesh:
         if not mesh.empty:
             return mesh
     raise ValueError(f"{name} needs a mesh: anima.set_mesh(mesh), or arguments that are on one.")
-
-
-def _seen(x: Any, mesh: AbstractMesh) -> Any:
-    """An array whose type tells how it is cut along those axes that are of type Explicit in this mesh."""
-    if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
-        return x
-    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, x.aval.sharding.spec))

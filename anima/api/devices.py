@@ -25,11 +25,11 @@ from anima.core.device import (
     machines,
 )
 from anima.core.layout import Format
-from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
+from anima.core.mesh import AbstractMesh, AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
 from anima.core.placement import elsewhere, whole
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
-from anima.core.trace import aval_of, is_tracing
+from anima.core.trace import Tracer, aval_of, is_tracing
 from anima.ops.elementwise import convert
 from anima.ops.placing import (
     check_explicit,
@@ -37,6 +37,7 @@ from anima.ops.placing import (
     check_mesh_is_set,
     device_put_p,
     on_current_mesh,
+    origin,
     reshard_p,
     sharding_constraint_p,
 )
@@ -73,7 +74,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
       device: a `Sharding`, a device, a `PartitionSpec` about the mesh of `set_mesh`, a `Format`, a memory space or
         None, which leaves leaves where they are; or a tree prefix of these. In a program that is being traced, a device
         says nothing, as in JAX: the program runs where its arguments are.
-      src: where the leaves are, as `device`.
+      src: where the leaves are, as `device`: gradients are put there. Default: as far as it is known.
       donate: whether the memory of `x` is not needed any more, a bool or a tree prefix: an array that is put elsewhere
         is deleted.
       may_alias: False for an array in memory of its own; likewise. Devices share memory: by default, nothing is copied.
@@ -110,6 +111,9 @@ def _put(leaf: Any, place: Any, source: Any, semantics: ArrayCopySemantics) -> A
         return _at_default(leaf)
     if isinstance(place, Sharding):
         check_fits("One of device_put args", aval_of(leaf).shape, place)
+    if source is None and not is_tracing():  # where gradients go back to, as far as it is known
+        known = leaf.concrete() if isinstance(leaf, Tracer) else leaf
+        source = origin(known) if isinstance(known, ConcreteArray) else None
     (out,) = device_put_p.bind(leaf, devices=(place,), srcs=(source,), copy_semantics=(semantics,))
     if semantics is ArrayCopySemantics.DONATE_INPUT and out is not leaf and isinstance(leaf, ConcreteArray):
         leaf.delete("device_put")
@@ -228,13 +232,19 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     >>> anima.typeof(anima.reshard(jnp.ones(4), anima.NamedSharding(mesh, anima.P("x"))))
     ShapedArray(float32[4@x])
     """
+    return resharded_on(None, xs, out_shardings)
+
+
+def resharded_on(mesh: AbstractMesh | None, xs: Any, out_shardings: Any) -> Any:
+    """`reshard`, of values that are seen on this mesh."""
     leaves, structure = tree.flatten(xs)
     wanted = tree.broadcast_prefix(out_shardings, xs, is_leaf=lambda v: v is None, what="reshard out_shardings")
-    return tree.unflatten(structure, [_resharded(_array(leaf, False), s)
+    seen = {} if mesh is None else {"seen_on": mesh}
+    return tree.unflatten(structure, [_resharded(_array(leaf, False), s, **seen)
                                       for leaf, s in zip(leaves, wanted, strict=True)])
 
 
-def _resharded(leaf: Any, sharding: Any) -> Any:
+def _resharded(leaf: Any, sharding: Any, **params: Any) -> Any:
     if isinstance(sharding, PartitionSpec):
         check_mesh_is_set(sharding)
         sharding = on_current_mesh("reshard", sharding, "out_shardings")
@@ -247,7 +257,7 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
     check_explicit("reshard", sharding)
     shape = aval_of(leaf).shape
     check_fits("One of reshard arguments", shape, sharding)
-    return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)))
+    return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)), **params)
 
 
 def device_get(x: Any) -> Any:

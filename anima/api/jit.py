@@ -247,6 +247,8 @@ class JitFunction:
                 outs = eval_jaxpr(entry.closed.jaxpr, entry.closed.consts, *entry.outer, *map(as_operand, leaves))
             else:
                 outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
+                if self.shardings is not None and not is_tracing():
+                    outs = entry.places.put(outs)
             return tree.unflatten(entry.out_tree, outs)
         if config.no_execution:
             raise RuntimeError(errors.no_execution_message(f"jit({self.name})"))

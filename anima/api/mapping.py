@@ -75,15 +75,14 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
-        _check_cut_alike(fun, leaves, dims)
-        axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
+        axis = _mapped_axis(size, axis_name, _names(spmd_axis_name), _cut_alike(fun, leaves, dims))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
         targets = tree.flatten_axes("vmap out_axes", out_tree, out_axes)
         if not sum_match:
             for k, (dim, target) in enumerate(zip(out_dims, targets, strict=True)):
                 if target is None and dim is not None:
                     raise _mapped_result(fun, tree.leaves_with_path(tree.unflatten(out_tree, outs))[k][0], dim)
-        placed = [_place(o, d, t, size) for o, d, t in zip(outs, out_dims, targets, strict=True)]
+        placed = [_place(o, d, t, axis) for o, d, t in zip(outs, out_dims, targets, strict=True)]
         result = tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
         _check_no_hooks(result)
         return result
@@ -91,14 +90,22 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     return mapped
 
 
-def _check_cut_alike(fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]) -> None:
-    """ValueError for mapped dimensions that are cut along different axes of type Explicit."""
+def _cut_alike(fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, ...]:
+    """The axes of type Explicit along which mapped dimensions are cut; ValueError for different ones."""
     avals = [(aval_of(x), d) for x, d in zip(leaves, dims, strict=True) if d is not None]
     found = {axes for aval, d in avals if type(aval) is ShardedArray for axes in [cut_of(aval)[d]] if axes}
     if len(found) > 1:
         cuts = " vs ".join(sorted(str(P(axes)) for axes in found))
         raise ValueError(f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent "
                          f"axis specs: {cuts}, for {fun_name(fun)}. Fix: anima.reshard one of them.")
+    return next(iter(found), ())
+
+
+def _mapped_axis(size: int, name: Any, spmd: tuple[Any, ...], typed: tuple[Any, ...]) -> int:
+    if spmd and typed:
+        raise ValueError("Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axes can be given to vmap, "
+                         f"got spmd_axis_name={spmd} and arrays that are cut along {typed}.")
+    return Axis(size, name, spmd, typed=typed) if spmd or typed or name is not None else size
 
 
 def _check_no_hooks(values: Any) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.placed_calls import pins
 from anima.config import config
 from anima.core.array import ConcreteArray
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.placement import pins
 from anima.core.primitive import Zero
 from anima.core.refs import EagerCell
 from anima.core.stage import StageTrace, or_one_by_one

@@ -28,19 +28,22 @@ from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.mesh import current_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
+    CONSTANT,
     check_together,
     committed_sharding,
     completed,
     elsewhere,
+    is_abstract,
     made_at,
     mesh_of,
     moved,
+    pins,
     place,
 )
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
-from anima.ops.placing import check_fits, check_known, concrete, constrained_to, on_current_mesh
+from anima.ops.placing import check_fits, check_known, concrete, constrained_to, device_put_p, on_current_mesh
 from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.transforms.discharge import discharged
@@ -118,15 +121,19 @@ def _prefix(name: str, given: Any) -> Prefix | None:
         if not _is_leaf(leaf):
             raise TypeError(f"{name} leaf specifications are expected to be Sharding or PartitionSpec instances or "
                             f"None, but got {leaf!r}")
+        spec = leaf.spec if isinstance(leaf, NamedSharding) else leaf
+        if isinstance(spec, PartitionSpec) and PartitionSpec.UNCONSTRAINED in spec.partitions:
+            raise ValueError(f"Unconstrained dims are not allowed when passed to {name}: {leaf}. Fix: None in place of "
+                             "the spec, or with_sharding_constraint within the function.")
     return Prefix(tuple(leaves), structure)
 
 
 def _resolved(given: Any, full: Any, name: str) -> list[Sharding | None]:
     found = tree.broadcast_prefix(given, full, is_leaf=_is_leaf, what=f"pjit {name}")
     shardings = [on_current_mesh("jit", s, name) if isinstance(s, PartitionSpec)
-                 else concrete(s, None) if s is not None and _is_abstract(s) and not current_mesh().empty else s
+                 else concrete(s, None) if s is not None and is_abstract(s) and not current_mesh().empty else s
                  for s in found]
-    for sharding in {s for s in shardings if s is not None and not _is_abstract(s)}:
+    for sharding in {s for s in shardings if s is not None and not is_abstract(s)}:
         check_known(sharding)
     return shardings
 
@@ -156,41 +163,6 @@ def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
             for inner in subjaxprs(eqn.params):
                 found += watchers(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner))
     return tuple(f for f in found if f is not None)
-
-
-CONSTANT = "a constant"  # what a function closes over goes where the arguments are, if anything else says where
-
-
-@weak_cache
-def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
-    """What a program says of where its values are, with what says it, for errors."""
-    found: dict[Any, str] = {}
-    for const in closed.consts:
-        sharding = committed_sharding(const)
-        if sharding is not None:
-            found.setdefault(sharding, CONSTANT)
-    with deeper():
-        _collect(closed.jaxpr, found)
-    return tuple((text, sharding) for sharding, text in found.items())
-
-
-def _collect(jaxpr: Any, found: dict[Any, str]) -> None:
-    for eqn in jaxpr.eqns:
-        if not eqn.params:
-            continue
-        for sharding in eqn.primitive.places(eqn.params):
-            if sharding is not None and not _is_abstract(sharding):
-                where = f" {errors.line_of(eqn.source)}" if eqn.source else ""
-                found.setdefault(sharding, f"{eqn.primitive.name} inside jit{where}")
-        for inner in subjaxprs(eqn.params):
-            if isinstance(inner, ClosedJaxpr):
-                found.update({s: t for t, s in pins(inner) if s not in found})
-            else:
-                _collect(inner, found)
-
-
-def _is_abstract(sharding: Sharding) -> bool:
-    return isinstance(sharding, NamedSharding) and not hasattr(sharding.mesh, "device_list")
 
 
 class Places:
@@ -295,6 +267,13 @@ class Places:
         specs = propagate(self.closed, mesh, [*[None] * free, *ins])
         return [completed(mesh, a, spec) if out is None else out
                 for a, spec, out in zip(avals, specs, outs, strict=True)]
+
+    def put(self, outs: Sequence[Any]) -> list[Any]:
+        """The results of a call that is transformed, on the single devices where they are to be: programs say nothing
+        of these."""
+        asked = self.outs or [self.device] * len(outs)
+        return [device_put_p.bind(x, devices=(s,), srcs=(s,), copy_semantics=(None,))[0]
+                if isinstance(s, SingleDeviceSharding) else x for x, s in zip(outs, asked, strict=True)]
 
     def _check(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> None:
         for leaf, mine, asked in zip(leaves, shardings, self.ins or [None] * len(leaves), strict=True):

@@ -26,8 +26,9 @@ from anima.core.axes import varying
 from anima.core.intern import interned
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
+from anima.core.placement import committed_sharding
 from anima.core.refs import Ref
-from anima.core.shardings import DuplicateSpecError
+from anima.core.shardings import DuplicateSpecError, NamedSharding
 from anima.core.stage import Traced, eval_numpy, hoisted, or_one_by_one, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of, is_array_like, is_tracing
@@ -178,6 +179,7 @@ class _MappedCall:
         operands = [as_operand(leaves[k]) for k in free]
         for k, x, (path, _) in zip(range(len(specs)), leaves, tree.leaves_with_path(args), strict=True):
             if specs[k] is not None:
+                self._check_mesh(x)
                 self._check_in(aval_of(x), specs[k], path)  # type: ignore[arg-type]
                 self._check_type(aval_of(x), specs[k])  # type: ignore[arg-type]
         out_trees: list[Any] = []
@@ -254,6 +256,15 @@ class _MappedCall:
                     f"{aval.str_short()} corresponds to in_specs of value {spec}, which maps array axis {axis} (of "
                     f"size {n}) to mesh axis {entry!r} (of size {parts}), but {parts} does not evenly divide {n}. Fix: "
                     "pad the argument, or choose other specs or another mesh.")
+
+    def _check_mesh(self, x: Any) -> None:
+        """ValueError for an array on a mesh of other axes than the abstract one that this is about."""
+        lies = committed_sharding(x)
+        if isinstance(self.mesh, AbstractMesh) and isinstance(lies, NamedSharding) and (
+                lies.mesh.shape_tuple != self.mesh.shape_tuple):
+            raise ValueError(f"Mesh shape of the input {lies.mesh.shape_tuple} does not match the mesh shape passed to "
+                             f"shard_map {self.mesh.shape_tuple} for {aval_of(x).str_short()}. Fix: anima.device_put "
+                             "to a mesh of these axes.")
 
     def _check_type(self, aval: ShapedArray, spec: PartitionSpec) -> None:
         """ValueError for a spec that is not what the argument's type says of axes that are all Explicit."""

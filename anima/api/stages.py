@@ -30,15 +30,34 @@ from anima.core.dims import Dim, SymbolicDim
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.layout import Format, row_major
+from anima.core.mesh import current_mesh, get_abstract_mesh
+from anima.core.partition import PartitionSpec
+from anima.core.placement import mesh_of
 from anima.core.refs import AbstractRef, Ref, check_given_once
-from anima.core.shardings import WHOLE
+from anima.core.shardings import WHOLE, NamedSharding, Sharding
 from anima.core.trace import Tracer, aval_of, numpy_value
+from anima.ops.placing import on_current_mesh
 from anima.runtime import cpu
 from anima.transforms.discharge import discharged
 from anima.util import lazy_module, record
 
 notebook = lazy_module("anima.core.notebook")
 reporting = lazy_module("anima.api.report")
+
+
+def _described(given: Any, shape: tuple[Any, ...]) -> Sharding:
+    """The sharding of a described array; TypeError for a spec without a mesh, ValueError for what cannot be one."""
+    sharding = given.sharding if isinstance(given, Format) else given
+    if isinstance(sharding, PartitionSpec):
+        if current_mesh().empty and get_abstract_mesh().empty:
+            raise TypeError("When specifying PartitionSpec to `ShapeDtypeStruct`, the context mesh cannot be empty. "
+                            "Fix: anima.set_mesh(mesh), or a NamedSharding.")
+        sharding = on_current_mesh("ShapeDtypeStruct", sharding, "sharding")
+    if not isinstance(sharding, Sharding):
+        raise ValueError("ShapeDtypeStruct: sharding should be an instance of Sharding, PartitionSpec or Format, got "
+                         f"{given!r} of type {type(given)}.")
+    sharding.check_compatible_aval(shape)
+    return sharding
 
 
 class ShapeDtypeStruct:
@@ -56,7 +75,7 @@ class ShapeDtypeStruct:
         self.is_ref = is_ref
         if is_ref:
             self.aval = AbstractRef(self.aval)
-        self.sharding = sharding
+        self.sharding = None if sharding is None else _described(sharding, self.aval.shape)
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
@@ -117,8 +136,8 @@ def type_of(x: Any) -> ShapedArray:
     return aval_of(x)
 
 
-def struct_of(aval: ShapedArray) -> ShapeDtypeStruct:
-    sharding = aval.sharding if type(aval) is ShardedArray else None
+def struct_of(aval: ShapedArray, asked: Any = None) -> ShapeDtypeStruct:
+    sharding = aval.sharding if asked is None and type(aval) is ShardedArray else asked
     return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
 
 
@@ -174,7 +193,9 @@ class TracedFunction:
 
     @property
     def out_info(self) -> Any:
-        return tree.unflatten(self.out_tree, map(struct_of, self.jaxpr.out_avals))
+        """The types of the results, with the shardings that were asked for."""
+        asked = (self.places and self.places.outs) or [None] * len(self.jaxpr.out_avals)
+        return tree.unflatten(self.out_tree, map(struct_of, self.jaxpr.out_avals, asked))
 
     @property
     def out_avals(self) -> Any:
@@ -363,12 +384,21 @@ class Compiled(_OfTraced):
     @property
     def input_shardings(self) -> Any:
         """How each argument lies on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, [s or WHOLE for s in self.traced.input_shardings])
+        known = self.traced.input_shardings
+        mesh = mesh_of([*known, *self.traced.output_shardings[0]])
+        rest = WHOLE if mesh is None else NamedSharding(mesh, PartitionSpec())
+        return tree.unflatten(self.in_tree, [s or rest for s in known])
 
     @property
     def output_shardings(self) -> Any:
         """How each result lies on devices, in the structure of the results."""
         return tree.unflatten(self.out_tree, [s or WHOLE for s in self.traced.output_shardings[0]])
+
+    @property
+    def out_info(self) -> Any:  # type: ignore[override]
+        """The shape and dtype of each result, and its sharding where something says so, in the results' structure."""
+        return tree.unflatten(self.out_tree, map(struct_of, self.traced.jaxpr.out_avals,
+                                                 self.traced.output_shardings[0]))
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""

@@ -24,6 +24,7 @@ from anima.control.scan import batch_lanes
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.axes import is_of_devices
 from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.shape import broadcast
@@ -226,8 +227,9 @@ class PureCallback(ResultCallback):
 
 def batch_stacked(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
                   params: dict[str, Any]) -> tuple[Any, Any]:
-    """What `vmap` makes of a call of a function from outside, by the `vmap_method` among its parameters."""
-    vmap_method = params["vmap_method"]
+    """What `vmap` makes of a call of a function from outside, by the `vmap_method` among its parameters; each device of
+    a mesh calls it for its own part."""
+    vmap_method = "sequential" if is_of_devices(size) else params["vmap_method"]
     if vmap_method is None:
         listed = ", ".join(map(repr, VMAP_METHODS[:-1]))
         raise NotImplementedError(f"vmap is only supported for the {primitive.name} primitive when vmap_method is one "
@@ -248,6 +250,8 @@ def batch_stacked(primitive: Primitive, size: int, args: Sequence[Any], dims: Se
 class IOCallback(ResultCallback):
     """A function with effects."""
 
+    on_each_device = True
+
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         return frozenset(("OrderedIO" if params["ordered"] else "IO",))
 
@@ -256,7 +260,7 @@ class IOCallback(ResultCallback):
                          "gradients.")
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        if params["ordered"]:
+        if params["ordered"] and not is_of_devices(size):
             raise ValueError("Cannot `vmap` ordered IO callback.")
         return super().batch(size, args, dims, **params)
 

@@ -32,6 +32,7 @@ from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import add, add_any
 from anima.ops.index import dynamic_index_in_dim, dynamic_update_index_in_dim
+from anima.ops.placing import spread
 from anima.ops.shape import index_in_dim
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
@@ -331,7 +332,7 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
     if any(isinstance(c, Ref) for c in consts):
         refuse_writes(body, consts)
     outs = scan_p.call(body, consts, [], xs, length=int(size), reverse=False, unroll=1)
-    return outs, [0] * len(outs)
+    return [spread(out, size) for out in outs], [0] * len(outs)
 
 
 def first_lanes(outs: Sequence[Any], size: int, dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:

@@ -21,14 +21,19 @@ from anima.util import record, weak_cache
 
 
 class Axis(int):
-    """The size of a mapped axis, its name, and which axes of meshes its elements are spread over (`spmd`)."""
+    """The size of a mapped axis, its name, which axes of meshes its elements are spread over (`spmd`; `typed`, where
+    types tell), and whether it is one of a mesh, whose elements are devices: of these, programs do not know that they
+    are mapped."""
 
     name: Any
     spmd: tuple[Any, ...]
+    of_devices: bool
+    typed: tuple[Any, ...]
 
-    def __new__(cls, size: int, name: Any, spmd: tuple[Any, ...] = ()) -> Axis:
+    def __new__(cls, size: int, name: Any, spmd: tuple[Any, ...] = (), of_devices: bool = False,
+                typed: tuple[Any, ...] = ()) -> Axis:
         axis = super().__new__(cls, size)
-        axis.name, axis.spmd = name, spmd
+        axis.name, axis.spmd, axis.of_devices, axis.typed = name, spmd, of_devices, typed
         return axis
 
 
@@ -44,6 +49,11 @@ class Manual:
 def name_of(size: int) -> Any:
     """The name of the axis that a batching rule is about; None if it has none."""
     return size.name if isinstance(size, Axis) else None
+
+
+def is_of_devices(size: int) -> bool:
+    """Whether the axis that a batching rule is about is one of a mesh."""
+    return isinstance(size, Axis) and size.of_devices
 
 
 @contextmanager
@@ -105,14 +115,15 @@ def mentions(primitive: Primitive, params: dict[str, Any], name: Any) -> bool:
     return any(_mentions(inner, name) for inner in subjaxprs(params))
 
 
-def wants_all(primitive: Primitive, params: dict[str, Any]) -> bool:
+def wants_all(primitive: Primitive, params: dict[str, Any], of_devices: bool = False) -> bool:
     """Whether an application, or one in a program that it holds, is to be batched where nothing is mapped, too."""
-    return primitive.maps_all or any(map(_wants_all, subjaxprs(params)))
+    return primitive.maps_all or (of_devices and primitive.on_each_device) or any(
+        _wants_all(program, of_devices) for program in subjaxprs(params))
 
 
 @weak_cache
-def _wants_all(program: ClosedJaxpr | Jaxpr) -> bool:
-    return any(wants_all(e.primitive, e.params) for e in program.eqns)
+def _wants_all(program: ClosedJaxpr | Jaxpr, of_devices: bool) -> bool:
+    return any(wants_all(e.primitive, e.params, of_devices) for e in program.eqns)
 
 
 def joins_lanes(primitive: Primitive, params: dict[str, Any], name: Any) -> bool:

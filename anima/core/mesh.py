@@ -16,6 +16,7 @@ import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -369,8 +370,30 @@ _resources: Option = make_user_context(NO_MESH)  # of `with mesh:`, for partitio
 
 def current_mesh() -> Mesh:
     """The mesh of `set_mesh`, or that of `with mesh:`; an empty one if there is none."""
-    mesh = mesh_option.value
+    mesh = mesh_that_is_set()
     return mesh if mesh is not NO_MESH else _resources.value
+
+
+def mesh_that_is_set() -> Mesh:
+    """The mesh of `set_mesh`, with the axes under which `use_abstract_mesh` has it seen."""
+    mesh = mesh_option.value
+    return mesh if mesh is NO_MESH else _seen(mesh, _abstract.value)
+
+
+@lru_cache(256)
+def _seen(mesh: Mesh, abstract: AbstractMesh) -> Mesh:
+    """The mesh's devices along the axes of another mesh; those along which functions are mapped keep their types."""
+    mapped = frozenset(abstract.manual_axes)
+    if abstract.empty or not mapped.issubset(mesh.axis_names):
+        return mesh
+    if abstract.size != mesh.size:
+        raise ValueError("use_abstract_mesh cannot change the size of the mesh in context: there are the devices of "
+                         f"{mesh}, got {abstract}.")
+    types = tuple(mesh.type_of(n) if n in mapped else t
+                  for n, t in zip(abstract.axis_names, abstract.axis_types, strict=True))
+    if (abstract.shape_tuple, types) == (mesh.shape_tuple, mesh.axis_types):
+        return mesh
+    return Mesh(mesh.devices.reshape(abstract.axis_sizes), abstract.axis_names, types)
 
 
 def get_abstract_mesh() -> AbstractMesh:
@@ -423,6 +446,9 @@ class set_mesh(_Context):
             mesh = NO_MESH
         if not isinstance(mesh, Mesh):
             raise ValueError(f"Expected mesh of type `anima.sharding.Mesh`. Got {type(mesh)}")
+        if mesh.axis_types and AxisType.Manual in mesh.axis_types:
+            raise ValueError(f"set_mesh: the mesh {mesh} contains manual axes: functions are mapped over these, by "
+                             "shard_map. Fix: axes of type Auto or Explicit.")
         self.prev_mesh, self.prev_abstract_mesh = mesh_option.value, _abstract.value
         super().__init__(mesh_option(mesh), _abstract(mesh.abstract_mesh))
         self._hold()

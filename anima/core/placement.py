@@ -12,20 +12,30 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.device import CPU
-from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
+from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option, mesh_that_is_set
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
+from anima.core.state import is_tracing
+from anima.util import deeper, weak_cache
 
 
 def committed_sharding(x: Any) -> Sharding | None:
     """The sharding of an array that has to stay where it is."""
     return x._sharding if type(x) is PlacedArray and x.committed else None
+
+
+def pulls(x: Any) -> bool:
+    """Whether operations on an array run where it is, so that its value alone does not stand for it; a program runs
+    where its arguments are."""
+    return type(x) is PlacedArray and x.committed and not is_tracing()
 
 
 def moved() -> bool:
@@ -39,13 +49,49 @@ def elsewhere(ndim: int) -> tuple[Sharding | None, bool]:
     if default_device.value is not None:
         device = device_of()
         return None if device == CPU else SingleDeviceSharding(device), False
-    mesh = mesh_option.value
+    mesh = mesh_that_is_set()
     return (None, False) if mesh is NO_MESH else (whole(mesh, PartitionSpec(), ndim), True)
 
 
 def whole(mesh: Mesh | AbstractMesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
     """A sharding whose spec names every dimension, as types do, where the mesh has axes of type Explicit."""
     return NamedSharding(mesh, spec.padded(ndim) if mesh.explicit_axes else spec)
+
+
+CONSTANT = "a constant"  # what a function closes over goes where the arguments are, if anything else says where
+
+
+@weak_cache
+def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
+    """What a program says of where its values are, with what says it, for errors."""
+    found: dict[Any, str] = {}
+    for const in closed.consts:
+        sharding = committed_sharding(const)
+        if sharding is not None:
+            found.setdefault(sharding, CONSTANT)
+    with deeper():
+        _collect(closed.jaxpr, found)
+    return tuple((text, sharding) for sharding, text in found.items())
+
+
+def _collect(jaxpr: Any, found: dict[Any, str]) -> None:
+    for eqn in jaxpr.eqns:
+        if not eqn.params:
+            continue
+        for sharding in eqn.primitive.places(eqn.params):
+            if sharding is not None and not is_abstract(sharding):
+                where = f" {errors.line_of(eqn.source)}" if eqn.source else ""
+                found.setdefault(sharding, f"{eqn.primitive.name} inside jit{where}")
+        for inner in subjaxprs(eqn.params):
+            if isinstance(inner, ClosedJaxpr):
+                found.update({s: t for t, s in pins(inner) if s not in found})
+            else:
+                _collect(inner, found)
+
+
+def is_abstract(sharding: Sharding) -> bool:
+    """Whether it is not known which devices a sharding is about."""
+    return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[str, Sharding | None]] = (),
@@ -118,7 +164,7 @@ def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Shardi
     """Where an array of this type is made, and whether it has to stay, if nothing that it is made of is placed: as its
     type says, on the current mesh or that of `known` shardings; else where nothing places arrays."""
     if type(aval) is ShardedArray:
-        meshes = [mesh_option.value, *(s.mesh for s in known if isinstance(s, NamedSharding))]
+        meshes = [mesh_that_is_set(), *(s.mesh for s in known if isinstance(s, NamedSharding))]
         axes = aval.sharding.mesh.shape_tuple
         mesh = next((m for m in meshes if isinstance(m, Mesh) and m.shape_tuple == axes), None)
         if mesh is not None:
@@ -144,7 +190,7 @@ def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[Sh
     specs = propagate_one(primitive, avals, outs, params, mesh, shardings)
     found = [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
     asked = primitive.places(params) or [None] * len(outs)  # kept as it was written: P(None), say, for P()
-    return [s if p is None or not p.is_equivalent_to(s, a.ndim) else p
+    return [s if p is None or is_abstract(p) or not p.is_equivalent_to(s, a.ndim) else p
             for p, s, a in zip(asked, found, outs, strict=True)]
 
 

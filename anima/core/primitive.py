@@ -133,6 +133,7 @@ class Primitive:
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does
     maps_all: bool = False  # `batch` is asked where no operand is mapped, too
+    on_each_device: bool = False  # each device of a mesh does it, whatever they have alike
     maps_freely: bool = False  # `batch` is a rule of users, which may exchange values between lanes
     closes_over: bool = False  # rules in its parameters may hold mapped values: `batch` is told the trace, `within`
 

@@ -108,7 +108,8 @@ def _fits(doc: Doc, room: int) -> bool:
 _UNSAID: dict[str, tuple[Any, ...]] = {
     "inline": (False,), "donated": (None, False, ()), "keep_unused": (False,), "precision": (None,),
     "preferred_element_type": (None,), "dimensions": (None,), "accuracy": (None,), "sharding": (None,),
-    "out_sharding": (None,), "axis_index_groups": (None,), "memory_space": (None,), "kind": (None,)}
+    "out_sharding": (None,), "axis_index_groups": (None,), "memory_space": (None,), "kind": (None,),
+    "partitionable": (True, False), "seen_on": (None,)}
 _ON_REFS = ("get", "swap", "addupdate")
 _FIRST = {"name": 0, "jaxpr": 1, "call_jaxpr": 1}
 

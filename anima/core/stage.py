@@ -18,7 +18,7 @@ import numpy as np
 from anima import errors, tree
 from anima.config import config
 from anima.core import dtypes, source
-from anima.core.array import Array, ConcreteArray
+from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.axes import Manual, ordered
 from anima.core.check import check_jaxpr
@@ -90,6 +90,7 @@ class StageTrace(Trace):
 
     label = "DynamicJaxprTrace"
     holds_refs = False  # they are variables
+    keeps_places = False  # the program runs where its constants are, single numbers too
 
     def __init__(self, parent: Trace | None, traced: Traced = _INTERNAL):
         super().__init__(parent)
@@ -123,7 +124,8 @@ class StageTrace(Trace):
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
             return self.const(x, x.aval)
         aval = aval_of(x)
-        if not aval.shape and not isinstance(aval.dtype, dtypes.ExtendedDType):
+        stays = self.keeps_places and type(x) is PlacedArray and x.committed
+        if not (aval.shape or stays or isinstance(aval.dtype, dtypes.ExtendedDType)):
             return Literal(x.value if isinstance(x, ConcreteArray) else x, aval)
         return self.const(x, aval)
 

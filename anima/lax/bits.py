@@ -113,7 +113,8 @@ def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
     For keys that split, see `anima.random`. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
     if out_sharding is not None:
-        return as_asked("rng_bit_generator", None, out_sharding, rng_bit_generator, key, shape, dtype, algorithm)
+        following, bits = rng_bit_generator(key, shape, dtype, algorithm)
+        return following, as_asked("rng_bit_generator", None, out_sharding, lambda: bits)
     dtype, aval = dtypes.canonicalize_dtype(dtype), aval_of(key)
     if dtype not in (np.uint8, np.uint16, np.uint32, np.uint64):
         raise TypeError(f"rng_bit_generator: unsupported dtype {dtypes.name(dtype)}")

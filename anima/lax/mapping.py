@@ -99,6 +99,8 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, structure = tree.flatten(xs)
     count, size = divmod(scan_length(leaves, None), batch_size)
+    if size and not count:
+        return vmap(f)(xs)
     whole = count * batch_size
     chunks = [sh.reshape(sh.slice_in_dim(x, 0, whole), (count, batch_size, *sh.shape_of(x)[1:])) for x in leaves]
     out = scan(lambda _, x: ((), vmap(f)(x)), (), tree.unflatten(structure, chunks))[1]
@@ -106,7 +108,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     if not size:
         return out
     rest = vmap(f)(tree.unflatten(structure, [sh.slice_in_dim(x, whole, whole + size) for x in leaves]))
-    return tree.map(lambda a, b: sh.concatenate([a, b], 0), out, rest) if count else rest
+    return tree.map(lambda a, b: sh.concatenate([a, b], 0), out, rest)
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:

@@ -20,7 +20,8 @@ from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
-from anima.core.placement import elsewhere, moved, place
+from anima.core.axes import varying
+from anima.core.placement import elsewhere, moved, place, pulls
 from anima.core.stage import staged
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
@@ -37,6 +38,7 @@ from anima.numpy.promote import (
     without_copy,
 )
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.broadcast import described_aval
 from anima.ops.placing import as_asked, lies_somewhere, put_like
 from anima.util import lazy_module
 
@@ -111,7 +113,7 @@ def _has_text(value: Any) -> bool:
 
 
 def _copied(x: Array) -> Array:
-    return ew.copy(x) if isinstance(x, Tracer) or x.ndim else ConcreteArray(np.array(x.value), x.aval)
+    return ew.copy(x) if isinstance(x, Tracer) or x.ndim or pulls(x) else ConcreteArray(np.array(x.value), x.aval)
 
 
 def _converted(x: Array, dtype: Any) -> Array:
@@ -209,7 +211,7 @@ def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
             return _cast(found, wanted)
     leaves: list[Any] = []
     _collect(values, leaves)
-    if any(isinstance(x, Tracer) for x in leaves):
+    if any(isinstance(x, Tracer) or pulls(x) for x in leaves):
         return _stacked(values, leaves, dtype)
     if any(isinstance(x, Array) and isinstance(x.dtype, dtypes.ExtendedDType) for x in leaves):
         return _stacked(values, leaves, dtype)
@@ -372,7 +374,7 @@ def _at_least(shape: tuple[int, ...], fill: Array) -> tuple[int, ...]:
 
 
 def _scalar_or_converted(fill: Array, dtype: Any) -> Array:
-    if isinstance(fill, ConcreteArray) and not fill.ndim:
+    if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
         return _cast(fill.value, dtype) if fill.dtype != dtype or fill.weak_type else fill
     return _converted(fill, dtype)
 
@@ -413,8 +415,8 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
     if device is not None or out_sharding is not None:
         return as_asked("full_like", device, out_sharding, full_like, a, fill_value, dtype, shape)
-    if shape is None and lies_somewhere(a):
-        return put_like(a, full_like(a, fill_value, dtype, a.shape))
+    if lies_somewhere(a, shape):
+        return put_like(a, full_like(a.aval, fill_value, dtype, a.shape if shape is None else shape))
     aval = _like(a, "full_like")
     dtype = user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -422,15 +424,15 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     dtype = aval.dtype if dtype is None else dtype
     fill = as_array(operand("full_like", _number(fill_value, dtype)))
     fill = _real(fill, fill_value, dtype)
-    if isinstance(fill, ConcreteArray) and not fill.ndim:
+    if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
         value = fill.value if fill.dtype == dtype else under(EVAL, _cast, fill.value, dtype).value
-        return sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape)
-    return broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill))
+        return varying(sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape), aval.vma)
+    return varying(broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill)), aval.vma)
 
 
 def _like(a: Any, name: str) -> ShapedArray:
     if not is_array_like(a) and hasattr(a, "shape") and hasattr(a, "dtype"):
-        return ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
+        return described_aval(a)
     return aval_of(operand(name, a))
 
 
@@ -459,8 +461,8 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 
 def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array:
-    if shape is None and lies_somewhere(a):
-        return put_like(a, _filled_like(name, a, value, dtype, a.shape))
+    if lies_somewhere(a, shape):
+        return put_like(a, _filled_like(name, a.aval, value, dtype, a.shape if shape is None else shape))
     aval = _like(a, name)
     wanted = user_dtype(dtype, name)
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -468,7 +470,7 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
         words = np.full(shape + aval.dtype.element_shape, value, aval.dtype.base)
         return ConcreteArray(words, ShapedArray(shape, aval.dtype))
     weak = wanted is None and aval.weak_type
-    return sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape)
+    return varying(sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape), aval.vma)
 
 
 # ---------------------------------------------------------------- ranges

@@ -24,6 +24,7 @@ from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes, check_countable
+from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing, wrap
 from anima.numpy import windows
@@ -184,7 +185,8 @@ def _entry(entry: Any, position: int) -> Any:
         return _Mask(known_mask(entry))
     if not is_integer(dtype):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}")
-    if isinstance(entry, ConcreteArray) and current.recording is None:  # else it may be another array the next time
+    known = isinstance(entry, ConcreteArray) and not pulls(entry)
+    if known and current.recording is None:  # else it may be another array the next time
         return int(entry.value) if not entry.ndim else entry.value
     transfers.implicit(entry)
     return entry

@@ -23,6 +23,7 @@ from anima.config import config, numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
+from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, reference, shape as sh
@@ -228,7 +229,7 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
         aval = x.aval
         if aval.dtype == dtype and aval.weak_type == weak:
             return x
-        if not aval.shape and isinstance(x, ConcreteArray):
+        if not aval.shape and isinstance(x, ConcreteArray) and not pulls(x):
             return wrap(_as_type(x.value, dtype), scalar_type(dtype, weak))
         return ew.convert(x, dtype, weak)
     if weak and isinstance(x, (np.ndarray, np.generic)):  # the common type of others is weak, though theirs are not

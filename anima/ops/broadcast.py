@@ -31,10 +31,12 @@ from anima.core.avals import (
     scalar_type,
     tangent_aval,
 )
+from anima.core.axes import varying
+from anima.core.placement import pulls
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
-from anima.core.trace import Tracer, aval_of
+from anima.core.trace import Tracer, aval_of, is_array_like
 from anima.ops import reference
 from anima.ops.placing import as_asked, lies_somewhere, put_like, typed_as
 
@@ -386,7 +388,7 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
     aval = aval_of(value)
     if aval.dtype == dtype and isinstance(value, Array) and aval.weak_type == weak_type:
         return value
-    if isinstance(value, Tracer):
+    if isinstance(value, Tracer) or pulls(value):
         return value.astype(dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         number = np.asarray(reference.convert(np.asarray(value), dtype))
@@ -408,14 +410,19 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     """An array like `x` (its shape, element type and sharding, unless given) filled with `fill_value`."""
     if sharding is not None:
         return as_asked("full_like", sharding, None, full_like, x, fill_value, dtype, shape)
-    if shape is None and lies_somewhere(x):
-        return put_like(x, full_like(x, fill_value, dtype, x.shape))
-    aval, fill = aval_of(x), aval_of(fill_value)
+    described = not is_array_like(x) and hasattr(x, "shape") and hasattr(x, "dtype")
+    aval, fill = described_aval(x) if described else aval_of(x), aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
     weak = dtype is None and aval.weak_type
     value = scalar(fill_value, aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype), weak)
-    return broadcast(value, aval.shape if shape is None else as_shape(shape, "full_like shape"))
+    out = broadcast(value, aval.shape if shape is None else as_shape(shape, "full_like shape"))
+    return put_like(x, out) if lies_somewhere(x, shape) else varying(out, aval.vma)
+
+
+def described_aval(x: Any) -> ShapedArray:
+    """The type of what has a shape and a dtype."""
+    return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), bool(getattr(x, "weak_type", False)))
 
 
 def zeros(aval: ShapedArray) -> Any:

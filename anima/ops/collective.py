@@ -45,7 +45,8 @@ class AxesReduce(Collective):
     def manual(self, vma: frozenset[Any], names: frozenset[Any],
                params: dict[str, Any]) -> tuple[frozenset[Any], frozenset[Any]]:
         about = names.intersection(self.axis_names(params))
-        return vma | about, vma - about
+        grouped = params.get("axis_index_groups") is not None  # each group has its own
+        return vma | about, vma | about if grouped else vma - about
 
     def sent(self, size: float, count: int) -> float:
         return 2 * size * (count - 1) / count
@@ -189,11 +190,11 @@ def reduce_named(primitive: AxesReduce, x: Any, axes: Names, axis_index_groups: 
                          f"{', '.join(sorted(map(str, about & aval.vma)))} and not along "
                          f"{', '.join(sorted(map(str, about - aval.vma)))}. Fix: sum along the axes that it varies "
                          "along, or declare that it varies along all: anima.lax.pcast(x, names, to='varying').")
-    if axis_index_groups is not None:
+    if axis_index_groups is not None and primitive is psum_p:
         raise NotImplementedError(f"{primitive.name}: axis_index_groups say nothing of what varies along {axes}: use "
                                   "shard_map(..., check_vma=False).")
     if primitive is not psum_p:
-        return primitive.bind(x, axes=axes, axis_index_groups=None)
+        return primitive.bind(x, axes=axes, axis_index_groups=axis_index_groups)
     rest = tuple(a for a in axes if a not in about)
     out = psum_p.bind(x, axes=rest, axis_index_groups=None) if rest else x
     return psum_invariant_p.bind(out, axes=tuple(a for a in axes if a in about))

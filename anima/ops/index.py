@@ -20,6 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, check_countable
+from anima.core.placement import pulls
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions
 from anima.core.trace import aval_of
@@ -195,7 +196,8 @@ def _known_index(x: Any) -> int | None:
     """The value of an index known while tracing; None of others."""
     if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
         return int(x)
-    if isinstance(x, (ConcreteArray, np.ndarray)) and not x.shape and dtypes.issubdtype(x.dtype, np.integer):
+    if isinstance(x, (ConcreteArray, np.ndarray)) and not x.shape and dtypes.issubdtype(x.dtype, np.integer) and (
+            not pulls(x)):
         return int(np.asarray(x))
     return None
 

@@ -27,6 +27,7 @@ from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSha
 from anima.core.state import current, is_tracing
 from anima.core.trace import EVAL, aval_of, numpy_value
 from anima.ops.composite import Composite
+from anima.util import record
 
 
 class Placing(Composite):
@@ -74,26 +75,49 @@ class Placing(Composite):
         if isinstance(found, Zero):
             return [found]
         aval = args[0].aval
-        if type(aval) is ShardedArray or type(aval_of(found)) is ShardedArray:
+        if type(aval) is ShardedArray:
             return [found]  # transposition gives it the type of the operand
-        out = self.bind(found, **params)
+        if type(aval_of(found)) is ShardedArray:
+            mesh = params.get("seen_on")
+            return [found if mesh is None else seen_on(mesh, found)]
+        out = self.back(found, params)
         return out if self.multiple_results else [out]
+
+    def back(self, ct: Any, params: dict[str, Any]) -> Any:
+        """The cotangent of the operand."""
+        return self.bind(ct, **params)
+
+    def stacked(self, sharding: NamedSharding, size: int, ndim: int, d: int | None) -> NamedSharding:
+        """The sharding of a stack of so many, along dimension `d`, of values under this one."""
+        given = sharding.spec.padded(ndim).partitions
+        return sharding.update(spec=sharding.spec.update((*given[:d], self.batched(size, sharding), *given[d:])))
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         (sharding,), (d,) = self.places(params), dims
         if isinstance(sharding, NamedSharding):
-            given = sharding.spec.padded(aval_of(args[0]).ndim - 1).partitions
-            spec = sharding.spec.update((*given[:d], self.batched, *given[d:]))
-            params = self.with_sharding(params, sharding.update(spec=spec))
+            params = self.with_sharding(params, self.stacked(sharding, size, aval_of(args[0]).ndim - 1, d))
         return self.bind(*args, **params), [d] if self.multiple_results else d
 
-    batched: Any = None  # how the new dimension of a stack is cut
+    def batched(self, size: int, sharding: NamedSharding) -> Any:
+        """How the new dimension of a stack is cut."""
+        return typed_axes(size, sharding.mesh) or None
 
 
 class Constraint(Placing):
     """How a value is cut along axes of type Auto; dimensions may be left UNCONSTRAINED."""
 
-    batched = UNCONSTRAINED
+    def batched(self, size: int, sharding: NamedSharding) -> Any:
+        spmd = getattr(size, "spmd", ())
+        if set(spmd).intersection(used_axes(sharding.spec)):
+            raise ValueError(f"vmap spmd_axis_name {spmd} cannot appear in with_sharding_constraint spec, got the spec "
+                             f"{sharding.spec}: along that axis lie the elements that vmap maps over.")
+        return spmd or UNCONSTRAINED
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        if getattr(size, "spmd", ()) and not isinstance(params["sharding"], NamedSharding):
+            raise ValueError("If you are using spmd_axis_name of vmap, with_sharding_constraint within takes "
+                             f"NamedShardings, got {params['sharding']}.")
+        return super().batch(size, args, dims, **params)
 
     def infer(self, x: ShapedArray, **params: Any) -> ShapedArray:
         return x
@@ -118,7 +142,7 @@ class Constraint(Placing):
 
 class Reshard(Placing):
     """How a value is cut along axes of type Explicit. Along those of type Auto, dimensions that it does not cut stay
-    as they are."""
+    as they are. An operand whose type does not tell as it is seen on another mesh, `seen_on`, has a cotangent there."""
 
     places_all = False
 
@@ -128,14 +152,36 @@ class Reshard(Placing):
     def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
         return {**params, "dst_sharding": sharding}
 
+    def infer(self, x: ShapedArray, **params: Any) -> ShapedArray:
+        wanted = params["dst_sharding"].mesh
+        if type(x) is ShardedArray and x.sharding.mesh.shape_tuple != wanted.shape_tuple and is_tracing():
+            raise NotImplementedError(f"In a program, reshard of {x.str_short()} to a mesh of other axes, {wanted}, is "
+                                      "not supported. Fix: reshard outside of it.")
+        return super().infer(x, **params)
+
     def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
         wanted = sharding and concrete(sharding, x)
+        aval = aval_of(x)
+        if type(aval) is ShardedArray and isinstance(wanted, NamedSharding) and (
+                aval.sharding.mesh.shape_tuple != wanted.mesh.shape_tuple):
+            return super().put(x, wanted)
         if isinstance(wanted, NamedSharding) and isinstance(wanted.mesh, Mesh) and wanted.mesh.explicit_axes:
-            aval = aval_of(x)
             out = sharded(aval, wanted)
             specs = propagate_one(self, [aval], [out], {"dst_sharding": wanted}, wanted.mesh, [committed_sharding(x)])
             wanted = completed(wanted.mesh, out, *specs)
         return super().put(x, wanted)
+
+
+@record
+class Loosely:
+    """A place of an array that operations may take elsewhere."""
+
+    sharding: Sharding
+
+
+def origin(x: ConcreteArray) -> Sharding | Loosely:
+    """Where an array is, for what goes back there."""
+    return x.sharding if x.committed else Loosely(x.sharding)
 
 
 class DevicePut(Placing):
@@ -143,11 +189,29 @@ class DevicePut(Placing):
 
     multiple_results = True
 
+    def bind(self, *args: Any, **params: Any) -> Any:
+        (x,), (target,) = args, params["devices"]
+        if isinstance(target, Loosely) and current.trace is EVAL:
+            aval, sharding = aval_of(x), None if target.sharding == WHOLE else target.sharding
+            bare = ShapedArray(aval.shape, aval.dtype, aval.weak_type)
+            return [place(numpy_value(x, aval), bare, sharding, committed=False)]
+        return super().bind(*args, **params)
+
     def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
         return [_sharding_of(d) for d in params["devices"]]
 
     def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
         return {**params, "devices": (sharding,)}
+
+    def back(self, ct: Any, params: dict[str, Any]) -> Any:
+        (source,) = params["srcs"]
+        return [ct] if source is None else self.bind(ct, **{**params, "devices": (source,), "srcs": params["devices"]})
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        (source,), (d,) = params["srcs"], dims
+        if isinstance(source, NamedSharding):
+            params["srcs"] = (self.stacked(source, size, aval_of(args[0]).ndim - 1, d),)
+        return super().batch(size, args, dims, **params)
 
     def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
         return put(x, sharding and concrete(sharding, x))
@@ -178,6 +242,31 @@ def _known_mesh(wanted: Mesh | AbstractMesh, x: Any) -> Mesh | None:
     own = getattr(x.sharding, "mesh", None) if isinstance(x, ConcreteArray) else None
     return next((m for m in (own, current_mesh())
                  if isinstance(m, Mesh) and m.axis_names and m.shape_tuple == wanted.shape_tuple), None)
+
+
+def typed_axes(size: int, mesh: Mesh | AbstractMesh) -> tuple[Any, ...]:
+    """The axes of this mesh along which types tell that a mapped dimension of this size is cut."""
+    return tuple(n for n in getattr(size, "typed", ()) if n in mesh.axis_names)
+
+
+def stack_type(aval: ShapedArray, size: int, d: int | None) -> ShapedArray:
+    """The type of a stack along dimension `d`; None: not stacked."""
+    out = aval.inc_rank(int(size), d)
+    if d is None or not getattr(size, "typed", ()):
+        return out
+    before = out.sharding
+    axes, parts = typed_axes(size, before.mesh), before.spec.partitions
+    return out.update(sharding=before.update(spec=PartitionSpec(*parts[:d], axes or None, *parts[d + 1:])))
+
+
+def spread(x: Any, size: int) -> Any:
+    """A stack of what all elements have alike, cut along its first dimension as those are that are mapped."""
+    if not getattr(size, "typed", ()):
+        return x
+    mesh = aval_of(x).sharding.mesh
+    rest = aval_of(x).sharding.spec.partitions[1:]
+    axes = typed_axes(size, mesh)
+    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, PartitionSpec(axes, *rest))) if axes else x
 
 
 def typed_as(x: Any, aval: ShapedArray) -> Any:
@@ -223,7 +312,7 @@ def _sharding_of(place: Any) -> Sharding | None:
     """The sharding that is meant by a device, a `Format` or a sharding."""
     if isinstance(place, Format):
         place = place.sharding
-    if place is None or isinstance(place, (Sharding, MemorySpace)):
+    if place is None or isinstance(place, (Sharding, MemorySpace, Loosely)):
         return place if isinstance(place, Sharding) else None
     return SingleDeviceSharding(device_of(place))
 
@@ -308,7 +397,10 @@ def _asked(name: str, x: Any, sharding: Sharding) -> Any:
     check_fits(f"The result of {name}", aval_of(x).shape, sharding)
     if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes and current.trace is not EVAL:
         closed = any(sharding.mesh.type_of(axis) is not AxisType.Explicit for axis in used_axes(sharding.spec))
-        return constrained_to(x, sharding) if closed else reshard_p.bind(x, dst_sharding=sharding)
+        if closed:
+            return constrained_to(x, sharding)
+        inside = _all_auto(sharding.mesh.abstract_mesh) if is_tracing() else None
+        return reshard_p.bind(x, dst_sharding=sharding, seen_on=inside)
     (out,) = device_put_p.bind(x, devices=(sharding,), srcs=(None,), copy_semantics=(None,))
     return out
 
@@ -327,17 +419,32 @@ def _whole(x: Any) -> Any:
         return x
     sharding = x.aval.sharding
     mesh = sharding.mesh.abstract_mesh
-    auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
-    return reshard_p.bind(x, dst_sharding=sharding.update(mesh=auto))
+    if not is_tracing():  # there, operations look at the mesh of each operand, and what is made is on that which is set
+        return reshard_p.bind(x, dst_sharding=sharding.update(spec=PartitionSpec(*[None] * x.ndim)))
+    return seen_on(_all_auto(mesh), x)
 
 
-def lies_somewhere(x: Any) -> bool:
-    """Whether somebody put an array somewhere, or its type says how it is cut."""
-    return (type(x) is PlacedArray and x.committed) or (isinstance(x, Array) and type(x.aval) is ShardedArray)
+def _all_auto(mesh: AbstractMesh) -> AbstractMesh:
+    return mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
+
+
+def seen_on(mesh: AbstractMesh, x: Any) -> Any:
+    """A value whose type tells of axes of a mesh as it is seen where these are of the types that this one has."""
+    if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
+        return x
+    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, x.aval.sharding.spec))
+
+
+def lies_somewhere(x: Any, shape: Any = None) -> bool:
+    """Whether somebody put an array somewhere, or its type says how it is cut; for one of another shape that is to lie
+    there, too, whether it is on one device."""
+    if type(x) is PlacedArray and x.committed:
+        return shape is None or isinstance(x.sharding, SingleDeviceSharding)
+    return shape is None and isinstance(x, Array) and type(x.aval) is ShardedArray
 
 
 def put_like(x: Any, result: Any) -> Any:
-    """The result where `x`, of the same shape, lies."""
+    """The result where `x` lies."""
     return _asked("like", result, x.sharding if type(x) is PlacedArray else x.aval.sharding)
 
 

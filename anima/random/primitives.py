@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from anima.config import config
+from anima.config import config, threefry_partitionable
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -71,7 +72,8 @@ def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tup
             options: Hashable) -> ClosedJaxpr:
     known = dict(params)
     impl = known.pop("impl", None) or of_dtype(avals[0].dtype)
-    with config.held(options):
+    numbering = known.pop("partitionable", None)
+    with config.held(options), nullcontext() if numbering is None else threefry_partitionable(numbering):
         jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(impl, *words, **known)],
                               [words_aval(a) for a in avals])
     return ClosedJaxpr(jaxpr, consts)
@@ -85,6 +87,17 @@ def _front(x: Any, dim: int | None) -> Any:
     if not dim:
         return x
     return sh.transpose(x, (dim, *(i for i in range(len(x.shape)) if i != dim)))
+
+
+class Drawing(KeyPrimitive):
+    """What depends on how counters are numbered: the option `threefry_partitionable` as it is when this is applied."""
+
+    uses_keys = True
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        if params.get("partitionable") is None:
+            params["partitionable"] = config.threefry_partitionable
+        return super().bind(*args, **params)
 
 
 # ---------------------------------------------------------------- the primitives
@@ -134,12 +147,11 @@ class RandomClone(KeyPrimitive):
         return words
 
 
-class RandomBits(KeyPrimitive):
+class RandomBits(Drawing):
     """Uniform unsigned integers of `bit_width` bits: an array of shape `shape` for each key."""
 
-    uses_keys = True
-
-    def infer(self, keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
+    def infer(self, keys: ShapedArray, *, bit_width: int, shape: Shape,
+              partitionable: bool | None = None) -> ShapedArray:
         check_keys(keys, "random_bits")
         if bit_width not in (8, 16, 32, 64):
             raise TypeError(f"requires 8-, 16-, 32- or 64-bit field width, got {bit_width}.")
@@ -149,12 +161,10 @@ class RandomBits(KeyPrimitive):
         return impl.random_bits(words, bit_width, tuple(shape))
 
 
-class RandomSplit(KeyPrimitive):
+class RandomSplit(Drawing):
     """Independent new keys: an array of shape `shape` for each key."""
 
-    uses_keys = True
-
-    def infer(self, keys: ShapedArray, *, shape: Shape) -> ShapedArray:
+    def infer(self, keys: ShapedArray, *, shape: Shape, partitionable: bool | None = None) -> ShapedArray:
         check_keys(keys, "random_split")
         return ShapedArray(keys.shape + tuple(shape), keys.dtype)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.placement import CONSTANT, pins
 from anima.core.primitive import Primitive
 from anima.core.refs import STATE, AbstractRef, Cell, Ref, check_alive, check_given_once
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
@@ -119,6 +120,10 @@ class Stateful(Primitive):
     """An operation that runs programs, which may take references and use them."""
 
     takes_refs = True
+
+    def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+        return [(text, s) for program in subjaxprs(params) if isinstance(program, ClosedJaxpr)
+                for text, s in pins(program) if text != CONSTANT]
 
     def bind(self, *args: Any, **params: Any) -> Any:
         trace = current.trace

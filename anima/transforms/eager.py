@@ -364,6 +364,7 @@ def linearize_again(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], n
     if start is None:
         return linearize_flat(fun, primals, nonzero)
     recorder = StageTrace(EVAL)
+    recorder.keeps_places = True
     walk = _AgainTrace(recorder, start)
     try:
         args = [walk.enter(x) if nz else x for x, nz in zip(primals, nonzero, strict=True)]

@@ -16,7 +16,7 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, hoisted, trace_to_jaxpr
-from anima.core.state import current
+from anima.core.state import current, is_tracing
 from anima.core.trace import Trace, aval_of, check_leaks, under
 from anima.ops.broadcast import instantiate
 from anima.transforms.forward import JVPTrace
@@ -63,13 +63,19 @@ def _has_tangent(x: Any) -> bool:
     return tangent_aval(aval_of(x)).dtype == aval_of(x).dtype
 
 
+def _recorder(parent: Any) -> StageTrace:
+    recorder = StageTrace(parent)
+    recorder.keeps_places = not is_tracing()
+    return recorder
+
+
 def linear_flat(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> tuple[Jaxpr, list[Any]]:
     """The program of a linear `fun`, which returns a flat list, without what does not depend on its arguments.
 
     That is done at once; what is needed of it are the values of the program's constvars, which come last.
     """
     parent = current.trace
-    recorder = StageTrace(parent)
+    recorder = _recorder(parent)
     trace = PartialTrace(parent, recorder)
     try:
         return recorder.finish(under(trace, fun, *map(recorder.new_arg, avals)))
@@ -109,7 +115,7 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], no
     the arguments to those, and the values of its constvars (the residuals).
     """
     parent = current.trace
-    recorder = StageTrace(parent)
+    recorder = _recorder(parent)
     trace = LinearizeTrace(parent, recorder)
     try:
         args = [trace.join(p, recorder.new_arg(tangent_aval(aval_of(p)))) if nz else p

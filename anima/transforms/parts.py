@@ -78,8 +78,8 @@ def _on_all(program: ClosedJaxpr, axes: Axes, args: Sequence[Any], places: Seque
     dims = [at.get(name) for at in places]
     left = [{n: k - (d is not None and k > d) for n, k in at.items() if n != name}
             for at, d in zip(places, dims, strict=True)]
-    outs, out_dims = batch_flat(lambda *xs: _on_all(program, tuple(rest), xs, left, out_specs), Axis(size, name), args,
-                                dims)
+    outs, out_dims = batch_flat(lambda *xs: _on_all(program, tuple(rest), xs, left, out_specs),
+                                Axis(size, name, of_devices=True), args, dims)
     return [move_to(x, d, 0, size) if name in used_axes(spec) else x if d is None else
             index_in_dim(x, 0, d, keepdims=False)  # all devices have the same, or so the caller says
             for x, d, spec in zip(outs, out_dims, out_specs, strict=True)]

@@ -17,18 +17,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from anima.core.avals import ShapedArray
-from anima.core.axes import Axis, Manual, manual_names, name_of, naming, typing, varying
+from anima.core.axes import Axis, Manual, manual_names, mentions, name_of, naming, typing, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh, use_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.shardings import NamedSharding
 from anima.core.stage import StageTrace, eval_jaxpr, trace_to_jaxpr
+from anima.core.state import current
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import expand_dims
 from anima.ops.collective import psum_p, pvary_p
 from anima.ops.elementwise import div
 from anima.ops.family import constant
+from anima.ops.placing import typed_axes
 from anima.ops.shape import squeeze
 from anima.transforms.call import dce_closed
 from anima.transforms.forward import jvp_jaxpr
@@ -79,8 +81,11 @@ class ShardMap(Primitive):
         return [(n, size) for n, size in params["mesh"].shape_tuple if n in params["newly_manual_axes"]]
 
     def places(self, params: dict[str, Any]) -> Sequence[Any]:
-        """Shardings of the results; None where the mesh's devices are not known."""
+        """Shardings of the results."""
         return self._on_mesh(params["mesh"], params["out_specs"])
+
+    def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+        return super().pins(params) if concrete(params["mesh"]) is not None else []
 
     def takes(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings of the operands that the program needs, likewise."""
@@ -92,9 +97,8 @@ class ShardMap(Primitive):
         same = concrete(mine) is not None and mine.shape_tuple == mesh.shape_tuple
         return manual if same and len(manual) < len(mesh.axis_names) else frozenset()
 
-    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding | None]:
-        mesh = concrete(given)
-        return [None if mesh is None else NamedSharding(mesh, s) for s in specs]
+    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding]:
+        return [NamedSharding(concrete(given) or given, s) for s in specs]
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program on whole arrays that it stands for."""
@@ -134,7 +138,8 @@ class ShardMap(Primitive):
         with _inside(params):
             primal, tangent, mask, handed_on = linearize_apart(jaxpr, tuple(nonzero))
             count = len(mask)
-            axes = tuple(n for n, _ in self.binds(params))
+            spread = _spread_over(parent)  # along these, lanes of a vmap will lie
+            axes = tuple(n for n, _ in self.binds(params) if n not in spread)
             primal, tangent, specs = _with_axes(primal, tangent, count, tuple(handed_on), axes, params["check_vma"])
         outs = under(parent, self.bind, *primals, jaxpr=primal, in_specs=in_specs, out_specs=(*out_specs, *specs),
                      **params)
@@ -169,7 +174,14 @@ class ShardMap(Primitive):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: ClosedJaxpr,
               in_specs: Specs, out_specs: Specs, **params: Any) -> tuple[list[Any], list[int | None]]:
         manual, mesh = params["newly_manual_axes"], params["mesh"]
-        spmd = tuple(n for n in getattr(size, "spmd", ()) if n in manual)
+        spmd = tuple(n for n in (getattr(size, "spmd", ()) or typed_axes(size, mesh)) if n in manual)
+        for what, specs in (("in_specs", in_specs), ("out_specs", out_specs)):
+            if named := [s for s in specs if set(spmd).intersection(used_axes(s))]:
+                raise ValueError(f"vmap spmd_axis_name {spmd} cannot appear in shard_map {what}, got {named[0]}: along "
+                                 "that axis lie the elements that vmap maps over.")
+        if not params["check_vma"] and any(mentions(e.primitive, e.params, n) for e in jaxpr.eqns for n in spmd):
+            raise NotImplementedError(f"vmap with spmd_axis_name={spmd} of a shard_map that exchanges values along it: "
+                                      "differentiate within vmap and outside of jit, or use check_vma=True.")
         if name_of(size) in manual:
             size = int(size)  # within, that name is the mesh's
         with _inside(params):
@@ -206,6 +218,15 @@ def concrete(mesh: Mesh | AbstractMesh) -> Mesh | None:
     return current_one if current_one.shape_tuple == mesh.shape_tuple else None
 
 
+def _spread_over(trace: Trace | None) -> set[Any]:
+    """The axes of meshes that elements of the mapped functions around are spread over."""
+    found: set[Any] = set()
+    while trace is not None:
+        found.update(getattr(getattr(trace, "size", None), "spmd", ()))
+        trace = trace.parent
+    return found
+
+
 def _inside(params: dict[str, Any]) -> Any:
     return on_devices(params["mesh"], params["newly_manual_axes"], params["check_vma"])
 
@@ -215,8 +236,10 @@ def _chosen(items: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
 
 
 def _unnamed(spec: PartitionSpec, params: dict[str, Any]) -> tuple[Any, ...]:
-    """The axes of the mesh that a spec does not name, in their order."""
-    return tuple(n for n in params["mesh"].axis_names if n in params["newly_manual_axes"] - set(used_axes(spec)))
+    """The axes of the mesh that a spec does not name, in their order, without those that lanes of a vmap will lie
+    along."""
+    left = params["newly_manual_axes"] - set(used_axes(spec)) - _spread_over(current.trace)
+    return tuple(n for n in params["mesh"].axis_names if n in left)
 
 
 def _divided(ct: Any, names: Sequence[Any], mesh: Any) -> Any:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from anima.core.axes import Axis, mentions, name_of, naming, wants_all
+from anima.core.axes import Axis, is_of_devices, mentions, name_of, naming, wants_all
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
+from anima.ops.placing import spread, stack_type
 from anima.ops.shape import broadcast, transpose
 from anima.util import weak_cache
 
@@ -63,7 +64,7 @@ class BatchTrace(Trace):
     def __init__(self, parent: Trace, size: int, within: BatchTrace | None = None):
         super().__init__(parent)
         self.size = size
-        self.name = name_of(size)
+        self.name, self.of_devices = name_of(size), is_of_devices(size)
         self._outer: tuple[Trace, ...] = () if within is None else (within, *within._outer)
 
     def split(self, x: Any) -> tuple[Any, int | None]:
@@ -76,7 +77,7 @@ class BatchTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(d is None for d in dims) and not wants_all(primitive, params) and (
+        if all(d is None for d in dims) and not wants_all(primitive, params, self.of_devices) and (
                 self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
         batch = partial(primitive.batch, within=self) if primitive.closes_over else primitive.batch
@@ -89,7 +90,7 @@ class BatchTrace(Trace):
 def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     """A result with its mapped dimension at `target`; an unmapped one is repeated."""
     if dim is None:
-        stack, dim = broadcast(stack, (int(size),)), 0
+        stack, dim = spread(broadcast(stack, (int(size),)), size), 0
     ndim = aval_of(stack).ndim
     order = [axis for axis in range(ndim) if axis != dim]
     order.insert(target + ndim if target < 0 else target, dim)
@@ -116,13 +117,14 @@ def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
 
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
-    return _batch_jaxpr(closed, int(size), name_of(size), getattr(size, "spmd", ()), dims, force)
+    how = (size.name, size.spmd, size.of_devices, size.typed) if isinstance(size, Axis) else None
+    return _batch_jaxpr(closed, int(size), how, dims, force)
 
 
 @weak_cache
-def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, spmd: tuple[Any, ...], dims: tuple[int | None, ...],
+def _batch_jaxpr(closed: ClosedJaxpr, length: int, how: tuple[Any, ...] | None, dims: tuple[int | None, ...],
                  force: tuple[int | None, ...] | None) -> tuple[ClosedJaxpr, list[int | None]]:
-    size = length if name is None and not spmd else Axis(length, name, spmd)
+    size = length if how is None else Axis(length, *how)
     found: list[int | None] = []
 
     def fun(*stacks: Any) -> list[Any]:
@@ -133,6 +135,6 @@ def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, spmd: tuple[Any, .
         found.extend(out_dims)
         return outs
 
-    avals = [a.inc_rank(int(size), d) for a, d in zip(closed.in_avals, dims, strict=True)]
+    avals = [stack_type(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)]
     jaxpr, consts = trace_to_jaxpr(fun, avals)
     return ClosedJaxpr(jaxpr, consts), found

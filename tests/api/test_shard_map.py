@@ -11,7 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import P, lax
-from anima.sharding import Mesh
+from anima.experimental import io_callback
+from anima.sharding import AxisType, Mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)  # parts of (2, 2) on a mesh of (4, 2)
@@ -322,6 +323,44 @@ def test_prints_and_loops_around(mesh: Mesh, capsys: pytest.CaptureFixture[str])
     assert sorted(capsys.readouterr().out.split()) == [f"{k}.0" for k in range(8)]
 
 
+@pytest.mark.parametrize("method", [None, "expand_dims", "broadcast_all", "sequential"])
+@pytest.mark.parametrize("around", [
+    lambda call: call, anima.jit, lambda call: lambda x: lax.scan(lambda c, a: (c, call(a)), 0, x)[1],
+    lambda call: lambda x: lax.cond(x.sum() > -99, call, lambda x: x + lax.axis_index("x"), x)],
+    ids=["", "jit", "scan", "cond"])
+def test_each_device_calls_back_with_its_own_part(mesh: Mesh, method: str | None, around: Any) -> None:
+    shapes: list[Any] = []
+
+    def host(x: Any) -> np.ndarray:
+        shapes.append(x.shape)
+        return np.asarray(x) * 2
+
+    def call(x: Any) -> Any:
+        return anima.pure_callback(host, anima.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
+
+    f = anima.shard_map(around(call), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    for fun in (f, anima.jit(f)):
+        np.testing.assert_array_equal(fun(X), X * 2)
+    assert set(shapes) <= {(2, 4), (4,)}
+    if method is None:
+        with pytest.raises(NotImplementedError, match="vmap_method"):
+            anima.vmap(anima.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(X[None])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_are_those_of_every_device(mesh: Mesh, ordered: bool) -> None:
+    seen: list[int] = []
+    kind = anima.ShapeDtypeStruct((), np.int32)
+
+    def count(*args: Any) -> np.int32:
+        seen.append(1)
+        return np.int32(len(seen))
+
+    f = anima.shard_map(lambda x: x + io_callback(count, kind, ordered=ordered), mesh=mesh, in_specs=P("x"),
+                        out_specs=P(("x", "y")), check_vma=False)
+    assert sorted(np.asarray(f(np.zeros(8, np.int32))[::2]).tolist()) == [*range(1, 9)]
+
+
 def test_references_within(mesh: Mesh) -> None:
     def f(a: Any) -> Any:
         total, count = anima.new_ref(a), anima.new_ref(jnp.zeros(()))
@@ -367,3 +406,51 @@ def test_functions_that_nobody_can_look_into(mesh: Mesh) -> None:
             return a * 2
 
     np.testing.assert_array_equal(anima.shard_map(Silent(), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X), X * 2)
+
+
+def test_extremes_of_groups_vary(mesh: Mesh) -> None:
+    groups = [[0, 1], [2, 3]]
+    f = anima.shard_map(lambda x: lax.pmax(x, "x", axis_index_groups=groups) - lax.pmin(
+        x, "x", axis_index_groups=groups), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    for fun in (f, anima.jit(f)):
+        np.testing.assert_array_equal(fun(np.array([1, 4, 9, 16])), [3, 3, 7, 7])
+    with pytest.raises(ValueError, match="replication"):
+        anima.shard_map(lambda x: lax.pmax(x, "x", axis_index_groups=groups), mesh=mesh, in_specs=P("x"),
+                        out_specs=P())(np.arange(4))
+
+
+@pytest.mark.parametrize("f", [lambda x: jnp.sin(jnp.sum(x)), jnp.sum], ids=["sin", "sum"])
+def test_derivatives_of_lanes_that_are_spread(f: Fun) -> None:
+    mesh = anima.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    mapped = anima.shard_map(f, mesh=mesh, in_specs=P("y"), out_specs=P(), check_vma=False)
+    plain = anima.vmap(anima.grad(mapped))(X[:4])
+    for fun in (anima.grad(mapped), anima.grad(anima.jit(mapped))):
+        spread = anima.vmap(fun, spmd_axis_name="x")(X[:4])
+        assert spread.sharding.spec == (P(None, "y") if f is jnp.sum else P("x", "y"))
+        np.testing.assert_allclose(spread, plain, rtol=1e-6)
+    second = anima.vmap(anima.hessian(mapped), spmd_axis_name="x")(X[:4])
+    np.testing.assert_allclose(second, anima.vmap(anima.hessian(mapped))(X[:4]), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"spmd_axis_name .* cannot appear in shard_map in_specs"):
+        anima.vmap(mapped, spmd_axis_name="y")(X[:4])
+
+
+def test_abstract_meshes_are_those_of_the_arguments(mesh: Mesh) -> None:
+    f = anima.shard_map(lambda x, y: x + y, mesh=mesh.abstract_mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    rows = anima.NamedSharding(mesh, P("x"))
+    for fun in (f, anima.jit(f)):
+        out = fun(anima.device_put(X, rows), X[:2])
+        assert out.sharding == rows
+        np.testing.assert_array_equal(out, X + np.tile(X[:2], (4, 1)))
+    other = anima.NamedSharding(anima.make_mesh((8,), ("z",)), P())
+    with pytest.raises(ValueError, match="Mesh shape of the input"):
+        f(anima.device_put(X, other), X[:2])
+
+
+def test_what_is_like_a_value_varies_as_it(mesh: Mesh) -> None:
+    def f(x: Any) -> Any:
+        made = [jnp.zeros_like(x), jnp.ones_like(x, shape=(5,)), jnp.full_like(x, 2), lax.full_like(x, 1)]
+        assert [anima.typeof(y).vma for y in made] == [{"x"}] * 4
+        return lax.fori_loop(0, 2, lambda i, c: c + x, made[0])
+
+    g = anima.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    np.testing.assert_allclose(g(X), 2 * X, rtol=1e-6)

@@ -207,7 +207,7 @@ def test_the_mesh_that_is_set(scope: Scope) -> None:
 def test_stages_know_shardings(scope: Scope) -> None:
     a, N = scope.a, scope.N
     compiled = anima.jit(lambda x, y: {"z": x * y}).lower(a, 2.0).compile()
-    assert compiled.input_shardings[0][0] == N("x") and compiled.output_shardings["z"] == N("x")
+    assert compiled.input_shardings[0] == (N("x"), N()) and compiled.output_shardings["z"] == N("x")
     assert compiled(a, 2.0)["z"].sharding == N("x") and compiled(scope.u, 2.0)["z"].sharding == N("x")
     with pytest.raises(ValueError, match="compiled for input shardings that disagree"):
         compiled(scope.b, 2.0)

@@ -441,3 +441,17 @@ True 0 (3,) False
 (['b'], ['a']) ['a', 'b'] ((1,), (2,))
 True [3, 5]
 """
+
+
+def test_older_forms_of_jit_and_shard_map_take_their_arguments_by_position():
+    assert under_jax("""
+import jax, jax.numpy as jnp
+from jax.experimental.pjit import pjit
+from jax.experimental.shard_map import shard_map
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(jax.devices()[:1], "x")
+rows = NamedSharding(mesh, P("x"))
+print(pjit(lambda x, n: x * n, (rows,), rows, 1)(jnp.arange(3), 2).sharding.spec)
+print(shard_map(lambda x: jax.lax.psum(x, "x"), mesh, P("x"), P())(jnp.arange(3.0)))
+print(shard_map(lambda x: x, mesh, in_specs=P("x"), out_specs=P(), check_rep=False)(jnp.arange(3.0)).shape)
+""") == "P('x',)\n[0. 1. 2.]\n(3,)\n"

@@ -86,6 +86,27 @@ def test_vmap_is_a_loop(partitionable: bool) -> None:
 
 
 @MODES
+@pytest.mark.parametrize("draw", [lambda k: random.bits(k, (4,)), lambda k: random.key_data(random.split(k, 3)),
+                                  random.normal],
+                         ids=["bits", "split", "normal"])
+def test_the_numbering_is_that_of_where_keys_are_used(partitionable: bool, draw: Any) -> None:
+    def both(key: Any) -> Any:
+        with anima.threefry_partitionable(partitionable):
+            first = draw(key)
+        with anima.threefry_partitionable(not partitionable):
+            return first, draw(key)
+
+    key = random.key(3)
+    wanted = both(key)
+    assert (np.asarray(wanted[0]) != np.asarray(wanted[1])).any()
+    for fun in (anima.jit(both), anima.checkpoint(both), lambda k: anima.lax.map(both, k[None]),
+                lambda k: anima.vmap(both)(k[None])):
+        for want, found in zip(wanted, fun(key), strict=True):
+            np.testing.assert_array_equal(np.reshape(found, want.shape), want)
+    assert "partitionable" not in str(anima.make_jaxpr(both)(key))
+
+
+@MODES
 def test_jit_is_eager(partitionable: bool) -> None:
     with anima.threefry_partitionable(partitionable):
         def draws(seed: Any) -> Any:
