@@ -84,15 +84,17 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if in_sharding is None:
+        where = kwargs.pop("in_sharding", call if in_sharding is None else in_sharding)  # None: as they are cut already
+        if where is call:
             raise TypeError("Missing required keyword argument: 'in_sharding'. explicit_axes needs it: how the "
                             "arguments are cut.")
-        mesh = _mesh_of((args, kwargs), in_sharding, "explicit_axes")
+        mesh = _mesh_of((args, kwargs), where, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Explicit))
         specs = tree.map(lambda s: s.update(mesh=s.mesh.update(axis_types=inside.axis_types))
-                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), in_sharding, is_leaf=_is_place)
+                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), where, is_leaf=_is_place)
         with use_abstract_mesh(inside):
-            result = function(*reshard(args, specs), **kwargs)
+            given = tree.map(lambda x: _seen(x, inside), args) if where is None else reshard(args, specs)
+            result = function(*given, **kwargs)
         return tree.map(lambda x: _seen(x, mesh), result)
 
     return call

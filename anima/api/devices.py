@@ -24,12 +24,12 @@ from anima.core.device import (
     devices as all_devices,
     machines,
 )
-from anima.core.layout import Format
+from anima.core.layout import AUTO, Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
 from anima.core.placement import elsewhere, whole
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
-from anima.core.trace import aval_of, is_tracing
+from anima.core.trace import Tracer, aval_of, is_tracing
 from anima.ops.elementwise import convert
 from anima.ops.placing import (
     check_explicit,
@@ -127,6 +127,8 @@ def _at_default(leaf: Any) -> Any:
 def _place(given: Any) -> Any:
     """A device or a sharding, or None; ValueError for what is none of these."""
     if isinstance(given, Format):
+        if given.layout is AUTO:
+            raise ValueError(f"device_put needs a layout that is known, got {given}.")
         given = given.sharding
     if given is None or isinstance(given, (Sharding, MemorySpace)):
         return given if isinstance(given, Sharding) else None
@@ -251,10 +253,11 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """`x` with every array as a NumPy array; those of random keys, of which NumPy knows nothing, as they are."""
+    """`x` with every array as a NumPy array; those of random keys, of which NumPy knows nothing, and traced ones as
+    they are."""
     def get(value: Any) -> Any:
-        numbers = hasattr(value, "__array__") and not dtypes.is_extended(getattr(value, "dtype", None))
-        return value.__array__() if numbers else value
+        kept = isinstance(value, Tracer) or dtypes.is_extended(getattr(value, "dtype", None))
+        return value.__array__() if hasattr(value, "__array__") and not kept else value
 
     return tree.map(get, x)
 
