@@ -27,7 +27,7 @@ from anima.errors import InconclusiveDimensionOperation
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
 POINTS = 3
-_MOST_POINTS = 20
+_MOST_POINTS = 12
 _MOST_SIZE = 1 << 22  # that a comparison is looked at for
 _TRIES = 4000
 here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
@@ -230,13 +230,13 @@ class Tried(NamedTuple):
             self.failed.append((point, error))
 
 
-def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tried:
-    """What `fun` gives at points for the sizes of the arguments that are not known: three, and as many as it takes for
-    every comparison of sizes to have all of its results.
+def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+              check: Callable[[Tried], None] = lambda tried: None) -> Tried:
+    """What `fun` gives at points for the sizes of the arguments that are not known: three, that `check` may refuse, and
+    as many as it takes for every comparison of sizes to have all of its results (up to a dozen).
 
     Raises:
       ValueError: for sizes of several scopes, or that cannot be.
-      InconclusiveDimensionOperation: where it takes too many points.
     """
     leaves, structure = tree.flatten((args, kwargs))
     sizes = symbolic_sizes(x.shape for x in leaves if is_symbolic(x))
@@ -259,13 +259,10 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             tried = Tried(points, [at(point) for point in points], [])
         except Exception:  # the function is none of such sizes
             break
+    check(tried)
     if len(tried.points) == POINTS and (len(points[0].values) > 1 or tried.asked()):
         tried.add(_another(sizes, [p.values for p in tried.points], seen), at)
-    while (point := _undecided(tried, sizes)) is not None:
-        if len(tried.points) + len(tried.failed) == _MOST_POINTS:
-            raise InconclusiveDimensionOperation(
-                "The program compares sizes that are not known with each other in too many ways."
-            )
+    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes)) is not None:
         tried.add(point, at)
     return tried
 

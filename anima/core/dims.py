@@ -295,8 +295,10 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _known(size: Size) -> Size:
-    """A number, for a size that can be that one alone."""
-    low, high = size.bounds() if isinstance(size, SymbolicDim) else (size, size)
+    """A number, for a size that can be that one alone, as by a constraint."""
+    if not isinstance(size, SymbolicDim):
+        return size
+    low, high = size.bounds() if size.scope.limits else _interval(size)
     return int(low) if low == high else size
 
 

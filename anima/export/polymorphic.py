@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from anima import errors, tree
-from anima.api.points import POINTS, Fit, at_points, fit_shape, is_symbolic, symbolic_sizes
+from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, is_symbolic, symbolic_sizes
 from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.dims import Size, SymbolicDim
@@ -313,10 +313,18 @@ def export_at_points(
       InconclusiveDimensionOperation: where the program depends on the values of sizes.
       ValueError: for sizes of several scopes, or that cannot be.
     """
-    tried = at_points(do_export, args, kwargs)
+    def shapes_of(member: Exported) -> list[Sequence[Size]]:
+        return [x.shape if is_symbolic(x) else aval.shape
+                for x, aval in zip(tree.leaves((args, kwargs)), member.in_avals, strict=True)]
+
+    def check(tried: Tried) -> None:
+        """Refuses what is another program for each size soon."""
+        if len({(e.out_tree, len(e.jaxpr.eqns)) for e in tried.found}) > 1:
+            SymbolicExported(tried.found, [p.values for p in tried.points], shapes_of(tried.found[0]), tried.seen)
+
+    tried = at_points(do_export, args, kwargs, check)
     members = tried.found
-    shapes = [x.shape if is_symbolic(x) else aval.shape
-              for x, aval in zip(tree.leaves((args, kwargs)), members[0].in_avals, strict=True)]
+    shapes = shapes_of(members[0])
     points, seen = [p.values for p in tried.points], tried.seen
 
     def family_of(numbers: Sequence[int]) -> SymbolicExported:
