@@ -367,7 +367,7 @@ def _extreme(name: str, x: Size, y: Size) -> Size:
         point = x.point if isinstance(x, Dim) else y.point
         return point.dim(_extreme(name, _symbolic(x), _symbolic(y)))
     rest = x - y
-    low, high = (rest, rest) if isinstance(rest, int) else rest.bounds()
+    low, high = rest.bounds() if isinstance(rest, SymbolicDim) else (rest, rest)
     if low >= 0:
         return x if name == "max" else y
     if high <= 0:

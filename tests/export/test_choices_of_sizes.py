@@ -68,6 +68,7 @@ def test_choices_of_sizes_that_are_not_known() -> None:
     a, b = ex.symbolic_shape("a, b")
     assert str((max_dim(a, b), min_dim(a, 3), max_dim(0, a - 5))) == "(max(a, b), min(a, 3), max(0, a - 5))"
     assert max_dim(a, 1) == a and min_dim(a + 1, a) == a and max_dim(3, 4) == 4
+    assert max_dim(np.int64(3), 4) == 4 and min_dim(np.int64(3), np.int32(4)) == 3
 
 
 def test_other_programs_for_other_sizes_are_refused() -> None:
