@@ -257,7 +257,8 @@ def symbolic_args_specs(
     found = []
     for leaf, spec in zip(leaves, specs, strict=True):
         aval = type_of(leaf)
-        asks = spec is None or any(part.strip(" ()") in ("_", "...") for part in spec.split(","))
-        shape = symbolic_shape(spec, scope=scope, like=aval.shape if asks else None)
+        parts = None if spec is None else _split(spec.strip().removeprefix("(").removesuffix(")"))
+        anew = parts is not None and len(parts) != len(aval.shape) and not {"_", "..."}.intersection(parts)
+        shape = symbolic_shape(spec, scope=scope, like=None if anew else aval.shape)
         found.append(ShapeDtypeStruct(shape, aval.dtype))
     return tree.unflatten(treedef, found)
