@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from functools import partial
 from typing import Any
 
 from anima import names as _names, tree
@@ -12,6 +12,7 @@ from anima.core.avals import ShapedArray
 from anima.core.trace import aval_of
 from anima.ops.elementwise import convert
 from anima.ops.shape import concatenate, reshape, split, zeros
+from anima.util import record
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -29,25 +30,39 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """
     leaves, treedef = tree.flatten(pytree)
     if not leaves:
-        return zeros(ShapedArray((0,), dtypes.default_float())), lambda flat: tree.unflatten(treedef, [])
+        return zeros(ShapedArray((0,), dtypes.default_float())), partial(_of_nothing, treedef)
     avals = list(map(aval_of, leaves))
     dtype, _ = dtypes.lattice_result_type(*((a.dtype, False) for a in avals))
     weak, mixed = all(a.weak_type for a in avals), any(a.dtype != dtype for a in avals)
     flat = concatenate([reshape(convert(x, dtype, weak), (a.size,)) for x, a in zip(leaves, avals, strict=True)], 0)
-    *_, total = accumulate(a.size for a in avals)
+    return flat, Unravel(treedef, tuple(avals), dtype, mixed)
 
-    def unravel(vector: Any) -> Any:
+
+def _of_nothing(treedef: tree.PyTreeDef, flat: Any) -> Any:
+    return tree.unflatten(treedef, [])
+
+
+@record
+class Unravel:
+    """Takes a vector apart into the leaves of a structure. Those of equal structures and types are equal."""
+
+    treedef: tree.PyTreeDef
+    avals: tuple[ShapedArray, ...]
+    dtype: Any
+    mixed: bool
+
+    def __call__(self, vector: Any) -> Any:
         given = aval_of(vector)
-        if given.shape != (total,):
-            raise ValueError(f"Sum of sizes {total} must be equal to dimension 0 of the operand shape "
+        sizes = [a.size for a in self.avals]
+        if given.shape != (sum(sizes),):
+            raise ValueError(f"Sum of sizes {sum(sizes)} must be equal to dimension 0 of the operand shape "
                              f"{list(given.shape)}")
-        if mixed and given.dtype != dtype:
+        if self.mixed and given.dtype != self.dtype:
             raise TypeError(f"unravel function given array of dtype {dtypes.name(given.dtype)}, but expected dtype "
-                            f"{dtypes.name(dtype)}")
-        parts = [reshape(p, a.shape) for p, a in zip(split(vector, [a.size for a in avals]), avals, strict=True)]
-        return tree.unflatten(treedef, [convert(p, a.dtype) if mixed else p for p, a in zip(parts, avals, strict=True)])
-
-    return flat, unravel
+                            f"{dtypes.name(self.dtype)}")
+        parts = [reshape(p, a.shape) for p, a in zip(split(vector, sizes), self.avals, strict=True)]
+        return tree.unflatten(self.treedef, [convert(p, a.dtype) if self.mixed else p
+                                             for p, a in zip(parts, self.avals, strict=True)])
 
 
 globals().update(_names.access(__name__, globals()))

@@ -86,16 +86,18 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = kwargs.pop("in_sharding", None) if in_sharding is None else in_sharding
-        if given is None:
+        where = kwargs.pop("in_sharding", call if in_sharding is None else in_sharding)  # None: as they are cut already
+        if where is call:
             raise TypeError("Missing required keyword argument: 'in_sharding'. explicit_axes needs it: how the "
                             "arguments are cut.")
-        mesh = _mesh_of((args, kwargs), given, "explicit_axes")
+        mesh = _mesh_of((args, kwargs), where, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Explicit))
         specs = tree.map(lambda s: s.update(mesh=s.mesh.update(axis_types=inside.axis_types))
-                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), given, is_leaf=_is_place)
+                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), where, is_leaf=_is_place)
         with use_abstract_mesh(inside):
-            result = function(*resharded_on(mesh, args, specs), **kwargs)
+            given = (tree.map(partial(seen_on, inside), args) if where is None else
+                     resharded_on(mesh, args, specs))
+            result = function(*given, **kwargs)
         return tree.map(partial(seen_on, mesh), result)
 
     return call

@@ -24,7 +24,7 @@ from anima.core.device import (
     devices as all_devices,
     machines,
 )
-from anima.core.layout import Format
+from anima.core.layout import AUTO, Format
 from anima.core.mesh import AbstractMesh, AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
 from anima.core.placement import elsewhere, whole
@@ -131,6 +131,8 @@ def _at_default(leaf: Any) -> Any:
 def _place(given: Any) -> Any:
     """A device or a sharding, or None; ValueError for what is none of these."""
     if isinstance(given, Format):
+        if given.layout is AUTO:
+            raise ValueError(f"device_put needs a layout that is known, got {given}.")
         given = given.sharding
     if given is None or isinstance(given, (Sharding, MemorySpace)):
         return given if isinstance(given, Sharding) else None
@@ -261,10 +263,11 @@ def _resharded(leaf: Any, sharding: Any, **params: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """`x` with every array as a NumPy array; those of random keys, of which NumPy knows nothing, as they are."""
+    """`x` with every array as a NumPy array; those of random keys, of which NumPy knows nothing, and traced ones as
+    they are."""
     def get(value: Any) -> Any:
-        numbers = hasattr(value, "__array__") and not dtypes.is_extended(getattr(value, "dtype", None))
-        return value.__array__() if numbers else value
+        kept = isinstance(value, Tracer) or dtypes.is_extended(getattr(value, "dtype", None))
+        return value.__array__() if hasattr(value, "__array__") and not kept else value
 
     return tree.map(get, x)
 

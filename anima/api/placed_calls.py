@@ -25,6 +25,7 @@ from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.elsewhere import machine_of, run
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.layout import Format
 from anima.core.mesh import current_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
@@ -117,6 +118,13 @@ def _prefix(name: str, given: Any) -> Prefix | None:
     if given is None:
         return None
     leaves, structure = tree.flatten(given, is_leaf=_is_leaf)
+    formats = [leaf for leaf in leaves if isinstance(leaf, Format)]
+    for form in formats:
+        if not form.is_row_major():
+            raise NotImplementedError(f"{name}: arrays are row-major, and {form.layout} is another order.")
+    leaves = [leaf.sharding if isinstance(leaf, Format) else leaf for leaf in leaves]
+    if not any(leaf is not None for leaf in leaves) and formats:
+        return None
     for leaf in leaves:
         if not _is_leaf(leaf):
             raise TypeError(f"{name} leaf specifications are expected to be Sharding or PartitionSpec instances or "

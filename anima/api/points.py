@@ -3,8 +3,9 @@
     traced at (a, b) = (11, 13):  a result of shape (24, 143)
     traced at (17, 19):           a result of shape (36, 323)      so that it is (a + b, a*b)
 
-A function is traced at three points. A number that differs between them must be one of the sizes that were computed
-while it was traced, a product of two, or linear in one; otherwise `Fit` refuses it.
+A function is traced at three points, and at more: for each comparison of sizes on either side of it. A number that
+differs between them must be one of the sizes that were computed while it was traced or the larger or smaller one of
+what was compared, a product, sum or difference of two, or linear in one; otherwise `Fit` refuses it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,9 @@ from anima.core.dims import Point, Size, SymbolicDim
 from anima.errors import InconclusiveDimensionOperation
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
-_POINTS = 3
+POINTS = 3
+_MOST_POINTS = 12
+_MOST_SIZE = 1 << 22  # that a comparison is looked at for
 _TRIES = 4000
 here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
@@ -59,15 +62,11 @@ def points_of(sizes: Sequence[SymbolicDim], seen: Sequence[SymbolicDim] = ()) ->
     found: list[dict[str, int]] = []
     best, most = found, -1
     for values in _guesses(names, _TRIES // 8 if seen else _TRIES):
-        try:
-            right = all(s.at(values) >= 0 for s in scope.limits) and all(s.at(values) >= 0 for s in sizes)
-        except ZeroDivisionError:
-            continue
-        if right and values not in found[-_POINTS:]:
+        if _may_be(values, sizes) and values not in found[-POINTS:]:
             found.append(values)
-            last = found[-_POINTS:]
+            last = found[-POINTS:]
             told = _told_apart(last, seen)
-            if len(last) == _POINTS and told > most:
+            if len(last) == POINTS and told > most:
                 best, most = last, told
                 if told == len(seen):
                     break
@@ -76,7 +75,7 @@ def points_of(sizes: Sequence[SymbolicDim], seen: Sequence[SymbolicDim] = ()) ->
             f"There are no sizes {', '.join(names)} with the constraints {', '.join(scope.constraints)} "
             "(none was found, at least)."
         )
-    return list(map(Point, best[:_POINTS]))
+    return list(map(Point, best[:POINTS]))
 
 
 def _told_apart(points: Sequence[Mapping[str, int]], seen: Sequence[SymbolicDim]) -> int:
@@ -130,6 +129,20 @@ class Fit:
             line = _line(at, values)
             if line is not None and line[0].denominator == line[1].denominator == 1:
                 return size * int(line[0]) + int(line[1])
+        return self._of_two(values)
+
+    def _of_two(self, values: Sequence[int]) -> Size | None:
+        """The sum or difference of two sizes, and a number, that has these values."""
+        if len(values) <= POINTS:  # of which there are some for any values
+            return None
+        for (one, x), (two, y) in itertools.combinations([*self.sizes.items()][:64], 2):
+            for sign in (1, -1):
+                rest = [v - a - sign * b for v, a, b in zip(values, one, two, strict=True)]
+                if len(set(rest)) == 1:
+                    return x + sign * y + rest[0]
+                rest = [v + a - sign * b for v, a, b in zip(values, one, two, strict=True)]
+                if len(set(rest)) == 1:
+                    return sign * y - x + rest[0]
         return None
 
     def number(self, values: Sequence[Any], dtype: np.dtype) -> Number | None:
@@ -146,13 +159,19 @@ class Fit:
             for power in (1, -1):
                 for scale in _scales(exact[0], at[0], power):
                     number = partial(_power, size, power, scale)
-                    if all(np.asarray(number(p)).astype(dtype) == v for p, v in zip(self.points, values, strict=True)):
+                    if self._is_at_points(number, values, dtype):
                         return number
         for at, size in self.sizes.items():
             line = _line(at, exact)
             if line is not None:
                 return partial(_on_line, size, *line)
         return None
+
+    def _is_at_points(self, number: Number, values: Sequence[Any], dtype: np.dtype) -> bool:
+        try:
+            return all(np.asarray(number(p)).astype(dtype) == v for p, v in zip(self.points, values, strict=True))
+        except ZeroDivisionError:
+            return False
 
 
 def _scales(value: float, at: int, power: int) -> tuple[float, ...]:
@@ -176,34 +195,156 @@ def _at(size: Size, values: Mapping[str, int]) -> int:
 
 def _line(xs: Sequence[int], ys: Sequence[Any]) -> tuple[Fraction, Fraction] | None:
     """Slope and height of the line through all points, of which there are three or more; None if there is none."""
-    if len(xs) < _POINTS or xs[0] == xs[1]:
+    other = next((k for k, x in enumerate(xs) if x != xs[0]), None)
+    if len(xs) < POINTS or other is None:
         return None
-    slope = Fraction(Fraction(ys[1]) - Fraction(ys[0])) / (xs[1] - xs[0])
+    slope = Fraction(Fraction(ys[other]) - Fraction(ys[0])) / (xs[other] - xs[0])
     height = Fraction(ys[0]) - slope * xs[0]
     return (slope, height) if all(slope * x + height == Fraction(y) for x, y in zip(xs, ys, strict=True)) else None
 
 
-def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Point], list[Any]]:
-    """Points for the sizes of the arguments that are not known, and what `fun` gives at each.
+class Tried(NamedTuple):
+    """What a function gives where it was traced, and the points where it raised an error instead."""
+
+    points: list[Point]
+    found: list[Any]
+    failed: list[tuple[Point, Exception]]
+
+    @property
+    def seen(self) -> list[SymbolicDim]:
+        """Sizes that were computed anywhere, and then extremes of what was compared."""
+        return list(dict.fromkeys([*itertools.chain(*(p.seen for p in self.points)),
+                                   *itertools.chain(*(p.extremes for p in self.points))]))
+
+    def asked(self) -> dict[SymbolicDim, None]:
+        """Sizes that decide something by being more than 0, or not."""
+        met = [*self.points, *(point for point, _ in self.failed)]
+        return dict.fromkeys(itertools.chain(*(p.asked for p in met), *(s.choices() for p in met for s in p.seen)))
+
+    def add(self, point: Point, at: Callable[[Point], Any]) -> None:
+        """Tries the function at another point."""
+        try:
+            self.found.append(at(point))
+            self.points.append(point)
+        except Exception as error:
+            self.failed.append((point, error))
+
+
+def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+              check: Callable[[Tried], None] = lambda tried: None) -> Tried:
+    """What `fun` gives at points for the sizes of the arguments that are not known: three, that `check` may refuse, and
+    as many as it takes for every comparison of sizes to have all of its results (up to a dozen).
 
     Raises:
       ValueError: for sizes of several scopes, or that cannot be.
     """
     leaves, structure = tree.flatten((args, kwargs))
     sizes = symbolic_sizes(x.shape for x in leaves if is_symbolic(x))
+
+    def at(point: Point) -> Any:
+        given, named = structure.unflatten([at_point(x, point) for x in leaves])
+        with here(point):
+            return fun(*given, **named)
+
     points = points_of(sizes)
+    tried = Tried(points, [at(point) for point in points], [])
     while True:
-        found = []
-        for point in points:
-            given, named = structure.unflatten([at_point(x, point) for x in leaves])
-            with here(point):
-                found.append(fun(*given, **named))
         seen = [*points[0].seen]
         told = _told_apart([p.values for p in points], seen)
         others = points if told == len(seen) else points_of(sizes, seen)
         if _told_apart([p.values for p in others], seen) <= told:  # what is left is the same everywhere
-            return points, found
+            break
         points = others
+        try:
+            tried = Tried(points, [at(point) for point in points], [])
+        except Exception:  # the function is none of such sizes
+            break
+    check(tried)
+    if len(tried.points) == POINTS and (len(points[0].values) > 1 or tried.asked()):
+        tried.add(_another(sizes, [p.values for p in tried.points], seen), at)
+    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes)) is not None:
+        tried.add(point, at)
+    return tried
+
+
+def _another(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]], seen: Sequence[SymbolicDim]) -> Point:
+    """A further point, at which sizes differ that are related at the first ones, as by being odd and even together."""
+    names = [*points[0]]
+
+    def told(values: Mapping[str, int]) -> int:
+        rows = [tuple(p[name] % 2 for p in (*points, values)) for name in names]
+        return len(set(rows)) + _told_apart([*points, values], seen)
+
+    guesses = [dict(p) for p in points[:1]] + [g for g in _guesses(names, 40) if _may_be(g, sizes) and g not in points]
+    return Point(max(guesses, key=told))
+
+
+def _undecided(tried: Tried, sizes: Sequence[SymbolicDim]) -> Point | None:
+    """A point where comparisons have results that they had at one other at most, as many as possible; None for none."""
+    met = [*tried.points, *(point for point, _ in tried.failed)]
+    asked = tried.asked()
+    wanted = []
+    for more in asked:
+        results = [_is_more(more, p.values) for p in met]
+        wanted += [(more, result) for result in (True, False) if results.count(result) < 2]
+    if not wanted:
+        return None
+    best, most = None, 0
+    for values in _near(wanted, _candidates(sizes, asked), sizes):
+        count = sum(_is_more(more, values) is result for more, result in wanted)
+        if count > most and all(values.items() - p.values.items() for p in met):
+            best, most = values, count
+            if count == len(wanted):
+                break
+    return None if best is None else Point(best)
+
+
+def _is_more(size: SymbolicDim, values: Mapping[str, int]) -> bool | None:
+    """Whether a size is more than 0; None where it has no value."""
+    try:
+        return bool(size.at(values) > 0)
+    except ZeroDivisionError:
+        return None
+
+
+def _candidates(sizes: Sequence[SymbolicDim], asked: Iterable[SymbolicDim]) -> Iterator[dict[str, int]]:
+    names = sorted(set().union(*(s.names() for s in [*sizes, *sizes[0].scope.limits, *asked])))
+    return _guesses(names, _TRIES // 20)
+
+
+def _near(wanted: Sequence[tuple[SymbolicDim, bool]], guesses: Iterable[dict[str, int]],
+          sizes: Sequence[SymbolicDim]) -> Iterator[dict[str, int]]:
+    """Values that may be: guesses, then such with one of them moved to where a comparison has another result."""
+    kept = []
+    for values in guesses:
+        if _may_be(values, sizes):
+            kept.append(values)
+            yield values
+    for values in kept[:8]:
+        for more, _ in wanted:
+            for name in sorted(more.names()):
+                for n in _roots(more, name, values):
+                    if 0 < n <= _MOST_SIZE and _may_be(moved := {**values, name: n}, sizes):
+                        yield moved
+
+
+def _roots(size: SymbolicDim, name: str, values: Mapping[str, int]) -> list[int]:
+    """Values of one variable around the one for which a size would be 0 if it were linear in it."""
+    try:
+        low, high = (size.at({**values, name: n}) for n in (1000, 2000))
+    except ZeroDivisionError:
+        return []
+    if low == high:
+        return []
+    root = 1000 - low * 1000 // (high - low)
+    return [root + far for far in (0, 1, -1, 7, -7, 40, -40)]
+
+
+def _may_be(values: Mapping[str, int], sizes: Sequence[SymbolicDim]) -> bool:
+    try:
+        return all(s.at(values) >= 0 for s in (*sizes[0].scope.limits, *sizes))
+    except ZeroDivisionError:
+        return False
 
 
 def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -212,8 +353,8 @@ def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     Raises:
       InconclusiveDimensionOperation: where results are of sizes that are none of the arguments'.
     """
-    points, found = at_points(fun, args, kwargs)
-    fit = Fit([p.values for p in points], points[0].seen)
+    tried = at_points(fun, args, kwargs)
+    found, fit = tried.found, Fit([p.values for p in tried.points], tried.seen)
     outs, out_tree = tree.flatten(found[0])
     others = [tree.leaves(f) for f in found]
     return out_tree.unflatten(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.core.dims import Dim, index_of, max_size, min_size
 from anima.core.mesh import AxisType, ManualAxisType, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
 from anima.core.shardings import NamedSharding, Sharding
@@ -245,14 +246,38 @@ def size_of(shape: Shape) -> int:
     return math.prod(shape)
 
 
-def max_dim(d1: int, d2: int) -> int:
-    """The larger of two sizes of an axis."""
-    return max(d1, d2)
+def max_dim(d1: Any, d2: Any) -> Any:
+    """The larger of two sizes of an axis, which need not be known (`export.symbolic_shape`)."""
+    return max(d1, d2) if type(d1) is int is type(d2) else max_size(d1, d2)
 
 
-def min_dim(d1: int, d2: int) -> int:
-    """The smaller of two sizes of an axis."""
-    return min(d1, d2)
+def min_dim(d1: Any, d2: Any) -> Any:
+    """The smaller of two sizes of an axis, which need not be known (`export.symbolic_shape`)."""
+    return min(d1, d2) if type(d1) is int is type(d2) else min_size(d1, d2)
+
+
+def slice_ends(entry: slice, size: int) -> tuple[int, int, int]:
+    """`entry.indices(size)`, where ends may be sizes that are more than numbers."""
+    if type(size) is int and not any(isinstance(end, Dim) for end in (entry.start, entry.stop)):
+        return entry.indices(size)
+    step = 1 if entry.step is None else operator.index(entry.step)
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def end(given: Any, default: int) -> int:
+        if given is None:
+            return default
+        given = index_of(given)
+        return max_dim(given + size, low) if given < 0 else min_dim(given, high)
+
+    return (*((end(entry.start, low), end(entry.stop, high)) if step > 0 else
+              (end(entry.start, high), end(entry.stop, low))), step)
+
+
+def slice_length(start: int, stop: int, step: int) -> int:
+    """How many numbers there are in such a range."""
+    if type(start) is int is type(stop):
+        return len(range(start, stop, step))
+    return max_dim((stop - start + step - (1 if step > 0 else -1)) // step, 0)
 
 
 def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:

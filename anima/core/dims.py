@@ -10,14 +10,19 @@ traced for one value of each variable, its sizes are of type `Dim`: numbers that
 from __future__ import annotations
 
 import math
+import operator
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from anima.core.simplex import NUMBER, Form, least
 from anima.errors import InconclusiveDimensionOperation
 
 Bounds = tuple[float, float]
 _INSIDE = ("anima", "numpy", "opt_einsum", "ml_dtypes")  # whose own questions an example answers
+_MOST_MONOMIALS = 24  # that facts are looked for of
+_MOST_DIVISIONS = 32
 
 
 class Indeterminate(NamedTuple):
@@ -123,10 +128,8 @@ class SymbolicDim:
         if isinstance(rest, int) and (isinstance(other, int) or rest == 0):
             q, r = divmod(rest, other) if rest else (0, 0)
             return quotient + q, r
-        return (
-            quotient + self._of({((Indeterminate("floordiv", (rest, other)), 1),): 1}),
-            self._of({((Indeterminate("mod", (rest, other)), 1),): 1}),
-        )
+        q, r = [_known(self._of({((Indeterminate(name, (rest, other)), 1),): 1})) for name in ("floordiv", "mod")]
+        return quotient + q, r
 
     def __rdivmod__(self, other: Any) -> tuple[Size, Size]:
         given = self._terms_of(other)
@@ -149,13 +152,21 @@ class SymbolicDim:
     # ---------------------------------------------------------------- what is known
 
     def bounds(self) -> Bounds:
-        """The least and the greatest value that it may have: exact ones where it is linear in one variable."""
-        low, high = _interval(self, SymbolicDim.bounds)
-        for limit in self.scope.limits:  # none of which is ever negative
-            more, less = self - limit, self + limit
-            low = max(low, more if isinstance(more, int) else _interval(more)[0])
-            high = min(high, less if isinstance(less, int) else _interval(less)[1])
-        return low, high
+        """The least and the greatest value that it may have, as far as linear facts tell.
+
+        ValueError if the constraints of its scope contradict each other.
+        """
+        known = self.scope.bounds.get(self.terms)
+        if known is None:
+            known = _interval(self, SymbolicDim.bounds)
+            if self.scope.limits or any(atom.parts for monomial, _ in self.terms for atom, _ in monomial):
+                facts = _facts(self)
+                low, high = least(dict(self.terms), facts), -least(dict((-self).terms), facts)
+                if low == math.inf or high == -math.inf:
+                    raise ValueError(f"Unsatisfiable constraints: {', '.join(self.scope.constraints)}")
+                known = max(known[0], _rounded(math.ceil, low)), min(known[1], _rounded(math.floor, high))
+            self.scope.bounds[self.terms] = known
+        return known
 
     def _compare(self, other: Any, sign: str, decide: Callable[[Bounds], bool | None]) -> Any:
         if self._terms_of(other) is None:
@@ -214,6 +225,16 @@ class SymbolicDim:
 
     # ---------------------------------------------------------------- values
 
+    def choices(self) -> Iterator[SymbolicDim]:
+        """Differences of what it has the larger or the smaller of: which one depends on whether they are above 0."""
+        for monomial, _ in self.terms:
+            for atom, _ in monomial:
+                if atom.name in ("max", "min"):
+                    yield atom.parts[0] - atom.parts[1]
+                for part in atom.parts:
+                    if isinstance(part, SymbolicDim):
+                        yield from part.choices()
+
     def names(self) -> set[str]:
         """The variables in it."""
         return {name for monomial, _ in self.terms for a, _ in monomial for name in _names(a)}
@@ -226,21 +247,103 @@ class SymbolicDim:
 def _divided(dim: SymbolicDim, by: Mapping[Monomial, int]) -> tuple[Size, Size]:
     """The part of a quotient by these terms that is a polynomial, and what is left to be divided."""
     if len(by) > 1:
-        return (1, 0) if dict(dim.terms) == by else (0, dim)
+        exact = _exact_quotient(dim, by)
+        return (0, dim) if exact is None else (exact, 0)
     ((divisor, d),) = by.items()
     out: dict[Monomial, int] = {}
     left: dict[Monomial, int] = {}
     for monomial, c in dim.terms:
-        powers = dict(monomial)
-        for atom, power in divisor:
-            powers[atom] = powers.get(atom, 0) - power
-        whole = min(powers.values(), default=0) >= 0
+        found = _without(monomial, divisor)
+        whole = found is not None
         q, r = divmod(c, d) if whole and not divisor else (c // d, 0) if whole and c % d == 0 else (0, c)
         if q:
-            out[tuple((a, p) for a, p in powers.items() if p)] = q
+            out[found or ()] = q
         if r:
             left[monomial] = r
     return dim._of(out), dim._of(left)
+
+
+def _exact_quotient(dim: SymbolicDim, by: Mapping[Monomial, int]) -> Size | None:
+    """The polynomial that is the quotient; None if it is none: the leading terms are divided, one after the other."""
+    atoms = sorted({a for m in (*dict(dim.terms), *by) for a, _ in m}, key=str)
+
+    def order(monomial: Monomial) -> Any:
+        powers = dict(monomial)
+        return sum(powers.values()), [powers.get(a, 0) for a in atoms]
+
+    lead = max(by, key=order)
+    divisor = SymbolicDim(by, dim.scope)
+    quotient, rest = 0, dim
+    for _ in range(_MOST_DIVISIONS):
+        if isinstance(rest, int):
+            return None if rest else quotient
+        top = max(dict(rest.terms), key=order)
+        factor, left = _without(top, lead), dict(rest.terms)[top] % by[lead]
+        if factor is None or left:
+            return None
+        term = dim._of({factor: dict(rest.terms)[top] // by[lead]})
+        quotient, rest = term + quotient, rest - divisor * term
+    return None
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """A quotient of two products; None if it is no product."""
+    powers = dict(monomial)
+    for atom, power in divisor:
+        powers[atom] = powers.get(atom, 0) - power
+    return None if min(powers.values(), default=0) < 0 else tuple((a, p) for a, p in powers.items() if p)
+
+
+def _known(size: Size) -> Size:
+    """A number, for a size that can be that one alone, as by a constraint."""
+    if not isinstance(size, SymbolicDim):
+        return size
+    low, high = size.bounds() if size.scope.limits else _interval(size)
+    return int(low) if low == high else size
+
+
+def _rounded(towards: Callable[[Any], int], x: Any) -> float:
+    return x if math.isinf(x) else towards(x)
+
+
+def _facts(dim: SymbolicDim) -> list[Form]:
+    """What is never negative, and has to do with a size: constraints, and what holds of the products in it."""
+    facts: list[Any] = [dict(limit.terms) for limit in dim.scope.limits]
+    waiting: list[Any] = [m for form in [dict(dim.terms), *facts] for m in form]
+    met: set[Any] = {NUMBER}
+    while waiting and len(met) <= _MOST_MONOMIALS:
+        monomial = waiting.pop(0)
+        if monomial in met:
+            continue
+        met.add(monomial)
+        low, high = _interval(SymbolicDim({monomial: 1}, dim.scope))
+        found: list[Form] = [{monomial: 1, NUMBER: -int(low)}] if low > -math.inf else []
+        found += [{monomial: -1, NUMBER: int(high)}] if high < math.inf else []
+        for atom, _ in monomial:
+            found += [dict(s.terms) for s in _facts_of(atom, dim) if isinstance(s, SymbolicDim)]
+        facts += found
+        waiting += [m for form in found for m in form]
+    return facts
+
+
+def _facts_of(atom: Indeterminate, dim: SymbolicDim) -> list[Size]:
+    """Sizes that are never negative, by what an operation is."""
+    if not atom.parts:
+        return []
+    own = SymbolicDim({((atom, 1),): 1}, dim.scope)
+    x, y = atom.parts
+    if atom.name == "max":
+        return [own - x, own - y]
+    if atom.name == "min":
+        return [x - own, y - own]
+    quotient = SymbolicDim({((Indeterminate("floordiv", atom.parts), 1),): 1}, dim.scope)
+    rest = x - y * quotient
+    found = [rest - own, own - rest] if atom.name == "mod" else []
+    low_x, low_y = [_interval(p)[0] if isinstance(p, SymbolicDim) else p for p in (x, y)]
+    if low_y > 0:
+        found += [rest, y - 1 - rest]
+        found += [x - own] if low_x >= 0 else []
+    return found
 
 
 def _names(atom: Indeterminate) -> Iterator[str]:
@@ -260,8 +363,11 @@ def _value(atom: Indeterminate, values: Mapping[str, Size]) -> Size:
 
 def _extreme(name: str, x: Size, y: Size) -> Size:
     """The maximum or minimum of two sizes."""
+    if isinstance(x, Dim) or isinstance(y, Dim):
+        point = x.point if isinstance(x, Dim) else y.point
+        return point.dim(_extreme(name, _symbolic(x), _symbolic(y)))
     rest = x - y
-    low, high = (rest, rest) if isinstance(rest, int) else rest.bounds()
+    low, high = rest.bounds() if isinstance(rest, SymbolicDim) else (rest, rest)
     if low >= 0:
         return x if name == "max" else y
     if high <= 0:
@@ -270,11 +376,21 @@ def _extreme(name: str, x: Size, y: Size) -> Size:
     return one._of({((Indeterminate(name, (x, y)), 1),): 1})
 
 
+def max_size(x: Size, y: Size) -> Size:
+    """The larger of two sizes."""
+    return _extreme("max", x, y)
+
+
+def min_size(x: Size, y: Size) -> Size:
+    """The smaller of two sizes."""
+    return _extreme("min", x, y)
+
+
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
     "floordiv": lambda x, y: x // y,
     "mod": lambda x, y: x % y,
-    "max": lambda x, y: _extreme("max", x, y),
-    "min": lambda x, y: _extreme("min", x, y),
+    "max": max_size,
+    "min": min_size,
 }
 
 
@@ -322,11 +438,15 @@ def _atom_bounds(atom: Indeterminate, of_parts: Callable[[SymbolicDim], Bounds])
 
 
 class Point:
-    """A value for each variable; `seen` are sizes that were computed of them."""
+    """A value for each variable; `seen` are sizes that were computed of them, `asked` those of which it was asked
+    whether they are more than 0, where sizes decide that, and `extremes` the larger and the smaller of what was
+    compared."""
 
     def __init__(self, values: Mapping[str, int]) -> None:
         self.values = dict(values)
         self.seen: dict[SymbolicDim, None] = {}
+        self.asked: dict[SymbolicDim, None] = {}
+        self.extremes: dict[SymbolicDim, None] = {}
 
     def dim(self, size: Size) -> int:
         """A size here."""
@@ -339,6 +459,16 @@ class Point:
 
     def shape(self, shape: Iterable[Size]) -> tuple[int, ...]:
         return tuple(map(self.dim, shape))
+
+    def compared(self, name: str, x: Size, y: Size) -> None:
+        """Keeps a comparison whose result is not the same for all sizes."""
+        more = {"__gt__": x - y, "__ge__": x - y + 1, "__lt__": y - x, "__le__": y - x + 1}[name]
+        if isinstance(more, int) or more in self.asked:
+            return
+        low, high = more.bounds()
+        if low <= 0 < high:
+            self.asked[more] = None
+            self.extremes |= {s: None for s in (max_size(x, y), min_size(x, y)) if isinstance(s, SymbolicDim)}
 
 
 def _symbolic(x: int) -> Size:
@@ -367,6 +497,11 @@ class Dim(int):
         return int, (int(self),)
 
 
+def index_of(x: Any) -> int:
+    """`operator.index(x)`, which of a size keeps what it is the value of."""
+    return x if isinstance(x, Dim) else operator.index(x)
+
+
 def _add_arithmetic(name: str) -> None:
     plain = getattr(int, name)
 
@@ -385,14 +520,57 @@ def _add_comparison(name: str) -> None:
 
     def comparison(self: Dim, other: Any) -> Any:
         value = plain(self, other)
-        asks = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-        if value is NotImplemented or asks in _INSIDE:
+        if value is NotImplemented:
+            return value
+        if _asks_inside():
+            self.point.compared(name, self.size, _symbolic(other))
             return value
         return getattr(self.size, name)(_symbolic(other))
 
     setattr(Dim, name, comparison)
 
 
+def _same(x: Size, y: Size) -> bool:
+    """Whether two sizes are equal wherever they were looked at, if not for reasons that are known."""
+    if x == y:
+        return True
+    names = sorted({name for size in (x, y) if isinstance(size, SymbolicDim) for name in size.names()})
+    rng = random.Random(0)
+    for high in (9, 40, 200) * 5:
+        values = {name: rng.randint(1, high) for name in names}
+        try:
+            if x.at(values) != y.at(values):
+                return False
+        except ZeroDivisionError:
+            continue
+    return True
+
+
+def _equal(self: Dim, other: Any) -> Any:
+    equal = int.__eq__(self, other)
+    return _same(self.size, other.size) if equal is True and isinstance(other, Dim) else equal
+
+
+def _unequal(self: Dim, other: Any) -> Any:
+    equal = _equal(self, other)
+    return equal if equal is NotImplemented else not equal
+
+
+def _is_not_zero(self: Dim) -> bool:
+    """To Anima always, as of a `SymbolicDim`: what is left out of a program where a size is 0 does nothing there."""
+    if _asks_inside():
+        return True
+    self.point.compared("__gt__", self.size, 0)
+    return int(self) != 0
+
+
+def _asks_inside() -> bool:
+    """Whether a question about a size is Anima's own."""
+    return sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] in _INSIDE
+
+
+Dim.__bool__ = _is_not_zero  # type: ignore[assignment]
+Dim.__eq__, Dim.__ne__ = _equal, _unequal  # type: ignore[method-assign, assignment]  # the hash stays the number's
 for _name in (
     "add",
     "radd",

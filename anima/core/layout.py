@@ -16,6 +16,9 @@ class AutoLayout:
         return "AUTO"
 
 
+AUTO = AutoLayout()
+
+
 @record
 class Layout:
     """An order of axes: `major_to_minor` from the one with the longest steps on; `tiling` of the last ones."""
@@ -24,7 +27,7 @@ class Layout:
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
 
-    AUTO = AutoLayout()
+    AUTO = AUTO
 
     @staticmethod
     def from_pjrt_layout(pjrt_layout: Any) -> Layout:
@@ -49,6 +52,11 @@ class Format:
 
     layout: Layout | AutoLayout | None = None
     sharding: Any = None
+
+    def is_row_major(self) -> bool:
+        """Whether arrays lie so here, or may."""
+        return not isinstance(self.layout, Layout) or self.layout.major_to_minor == tuple(
+            range(len(self.layout.major_to_minor)))
 
 
 def row_major(aval: ShapedArray, sharding: Any = None) -> Format:

@@ -186,6 +186,9 @@ class Tracer(Array):
     def __repr__(self) -> str:
         return f"Traced<{self.aval!r}>with<{self.owner.describe()}>"
 
+    def __reduce__(self) -> Any:
+        raise errors.ConcretizationTypeError(self, "It cannot be pickled.")
+
     def __copy__(self) -> Tracer:
         return self
 

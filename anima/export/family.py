@@ -8,6 +8,7 @@ The programs must be of the same operations. Numbers in their types, parameters 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -19,7 +20,8 @@ from anima.core.avals import ShapedArray
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.source import Source
-from anima.core.trace import aval_of, numpy_value
+from anima.core.stage import eval_jaxpr
+from anima.core.trace import EVAL, aval_of, numpy_value, under
 from anima.errors import InconclusiveDimensionOperation
 from anima.export.calls import check_call
 from anima.export.writing import exportable, plain
@@ -134,12 +136,14 @@ class Family:
     def _value(self, found: Sequence[Any], values: Values) -> Any:
         """A parameter for values of the variables."""
         first = found[0]
+        if len({isinstance(v, int) or type(v) for v in found}) > 1:
+            self._refuse(f"it has the parameters {' or '.join(map(str, found))}")
         if isinstance(first, ClosedJaxpr):
             return self._closed(found, values)
         if isinstance(first, tuple):
             parts = [self._value(v, values) for v in self._zip(found, "parts of a parameter")]
             return type(first)(*parts) if hasattr(first, "_fields") or type(first) is not tuple else tuple(parts)
-        if isinstance(first, int) and not isinstance(first, bool):
+        if isinstance(first, int) and not isinstance(first, (bool, enum.Enum)):
             return self._int(found, values)
         if isinstance(first, float) and first == first and any(v != first for v in found):
             return float(self._number(tuple(found), np.dtype(np.float64))(values))
@@ -151,3 +155,27 @@ class Family:
 def _same_array(x: Any, y: Any) -> bool:
     x, y = np.asarray(x), np.asarray(y)
     return x.shape == y.shape and x.dtype == y.dtype and x.tobytes() == y.tobytes()
+
+
+def same_results(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
+    """Whether two programs give the same for arguments that nothing is special about; False if it cannot be tried."""
+    rng = np.random.default_rng(0)
+    if one.effects or other.effects or any(isinstance(a.dtype, dtypes.ExtendedDType) for a in one.in_avals):
+        return False
+    args = [_some_values(rng, a) for a in one.in_avals]
+    outs = [[numpy_value(x, words_aval(aval_of(x))) for x in under(EVAL, eval_jaxpr, p.jaxpr, p.consts, *args)]
+            for p in (one, other)]
+    return all(map(_nearly, *outs))
+
+
+def _some_values(rng: np.random.Generator, aval: ShapedArray) -> np.ndarray:
+    if np.issubdtype(aval.dtype, np.bool_) or np.issubdtype(aval.dtype, np.integer):
+        return rng.integers(0, 2, aval.shape).astype(aval.dtype)
+    return (0.1 + rng.random(aval.shape)).astype(aval.dtype)
+
+
+def _nearly(x: np.ndarray, y: np.ndarray) -> bool:
+    if x.dtype.kind in "biu":
+        return np.array_equal(x, y)
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    return np.allclose(x.astype(wide), y.astype(wide), rtol=1e-3, atol=1e-3, equal_nan=True)

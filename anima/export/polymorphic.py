@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from anima import errors, tree
-from anima.api.points import Fit, at_points, fit_shape, is_symbolic, symbolic_sizes
+from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, is_symbolic, symbolic_sizes
 from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.dims import Size, SymbolicDim
@@ -22,7 +22,7 @@ from anima.core.format import FormatError, Reader, Writer, sealed
 from anima.core.trace import aval_of
 from anima.errors import JaxprTypeError
 from anima.export.exported import MOST_VJPS, Exported, content, read_chain
-from anima.export.family import Family
+from anima.export.family import Family, same_results
 from anima.export.reading import Programs
 from anima.export.symbolic import SymbolicScope, parse
 
@@ -113,6 +113,28 @@ class SymbolicExported(Exported):
                 self._vjp_at(known),
             )
         return self._at[key]
+
+    def check(self, values: Mapping[str, int], given: Exported | Exception) -> None:
+        """InconclusiveDimensionOperation if the function that was traced for sizes, or its error, tells otherwise than
+        the program for them. That there is none is for calls to say."""
+        try:
+            found = self.at(values)
+        except ValueError:
+            return
+        if isinstance(given, Exception):
+            what = f"gives an error there: {given}"
+        elif [(a.shape, a.dtype) for a in found.out_avals] != [(a.shape, a.dtype) for a in given.out_avals]:
+            what = f"gives {', '.join(a.str_short() for a in given.out_avals)} there"
+        elif not same_results(found.jaxpr, given.jaxpr):
+            what = "is another program there"
+        else:
+            return
+        raise errors.InconclusiveDimensionOperation(
+            f"Function '{self.fun_name}' depends on the values of sizes that are not known: what it is for "
+            f"{dict(self.points[0])} is wrong for {dict(values)}, as it {what}. Compute sizes from those of the "
+            "arguments by +, -, *, //, %, max_dim and min_dim, or say what holds as constraints of the symbolic "
+            "shape."
+        ) from (given if isinstance(given, Exception) else None)
 
     def _vjp_at(self, known: Mapping[str, int]) -> Callable[[], Exported | None]:
         def vjp() -> Exported | None:
@@ -291,7 +313,37 @@ def export_at_points(
       InconclusiveDimensionOperation: where the program depends on the values of sizes.
       ValueError: for sizes of several scopes, or that cannot be.
     """
-    points, members = at_points(do_export, args, kwargs)
-    shapes = [x.shape if is_symbolic(x) else aval.shape
-              for x, aval in zip(tree.leaves((args, kwargs)), members[0].in_avals, strict=True)]
-    return SymbolicExported(members, [p.values for p in points], shapes, list(points[0].seen))
+    def shapes_of(member: Exported) -> list[Sequence[Size]]:
+        return [x.shape if is_symbolic(x) else aval.shape
+                for x, aval in zip(tree.leaves((args, kwargs)), member.in_avals, strict=True)]
+
+    def check(tried: Tried) -> None:
+        """Refuses what is another program for each size soon."""
+        if len({(e.out_tree, len(e.jaxpr.eqns)) for e in tried.found}) > 1:
+            SymbolicExported(tried.found, [p.values for p in tried.points], shapes_of(tried.found[0]), tried.seen)
+
+    tried = at_points(do_export, args, kwargs, check)
+    members = tried.found
+    shapes = shapes_of(members[0])
+    points, seen = [p.values for p in tried.points], tried.seen
+
+    def family_of(numbers: Sequence[int]) -> SymbolicExported:
+        return SymbolicExported([members[k] for k in numbers], [points[k] for k in numbers], shapes, seen)
+
+    special: list[int] = []  # points whose programs are others, as where what is done to one element is left out
+    try:
+        exported = family_of(range(len(points)))
+    except errors.InconclusiveDimensionOperation:
+        kept = list(range(POINTS))
+        exported = family_of(kept)
+        for k in range(POINTS, len(points)):
+            try:
+                exported = family_of([*kept, k])
+                kept.append(k)
+            except errors.InconclusiveDimensionOperation:
+                special.append(k)
+    for k in special:
+        exported.check(points[k], members[k])
+    for point, error in tried.failed:
+        exported.check(point.values, error)
+    return exported

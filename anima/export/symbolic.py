@@ -14,7 +14,7 @@ from typing import Any
 
 from anima import tree
 from anima.api.stages import ShapeDtypeStruct, type_of
-from anima.core.dims import OPERATIONS, Dim, Size, SymbolicDim
+from anima.core.dims import OPERATIONS, Bounds, Dim, Size, SymbolicDim
 from anima.core.source import here
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|(\.\.\.)|([A-Za-z_]\w*)|([-+*^(),]))")
@@ -34,9 +34,12 @@ class SymbolicScope:
     """
 
     def __init__(self, constraints_str: Sequence[str] = ()) -> None:
+        if isinstance(constraints_str, str) or not isinstance(constraints_str, Sequence):
+            raise ValueError(f"The constraints of a scope are a sequence of texts, got {constraints_str!r}.")
         self.constraints = list(constraints_str)
         self.limits: list[SymbolicDim] = []  # none is ever negative
         self.replaced: dict[str, Size] = {}
+        self.bounds: dict[Any, Bounds] = {}  # of sizes, by their terms
         self.place = here()
         for text in self.constraints:
             self._constrain(text)
@@ -57,6 +60,7 @@ class SymbolicScope:
         for limit in {"==": (left - right, right - left), ">=": (left - right,), "<=": (right - left,)}[parts[1]]:
             if isinstance(limit, SymbolicDim):
                 self.limits.append(limit)
+                self.bounds.clear()
             elif limit < 0:
                 raise ValueError(f"Unsatisfiable constraint: {text}")
 
@@ -132,8 +136,10 @@ class _Parser:
 
     def factor(self) -> Size:
         word = self.take()
-        if word.isdecimal():
-            found: Size = int(word)
+        if word == "-" and self.words[0].isdecimal():
+            found: Size = -int(self.take())
+        elif word.isdecimal():
+            found = int(word)
         elif word in OPERATIONS and self.words[0] == "(":
             found = self.operation(word)
         elif word.isidentifier():
@@ -251,6 +257,8 @@ def symbolic_args_specs(
     found = []
     for leaf, spec in zip(leaves, specs, strict=True):
         aval = type_of(leaf)
-        shape = symbolic_shape(spec, scope=scope, like=aval.shape)
+        parts = None if spec is None else _split(spec.strip().removeprefix("(").removesuffix(")"))
+        anew = parts is not None and len(parts) != len(aval.shape) and not {"_", "..."}.intersection(parts)
+        shape = symbolic_shape(spec, scope=scope, like=None if anew else aval.shape)
         found.append(ShapeDtypeStruct(shape, aval.dtype))
     return tree.unflatten(treedef, found)

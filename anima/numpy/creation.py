@@ -211,9 +211,8 @@ def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
             return _cast(found, wanted)
     leaves: list[Any] = []
     _collect(values, leaves)
-    if any(isinstance(x, Tracer) or pulls(x) for x in leaves):
-        return _stacked(values, leaves, dtype)
-    if any(isinstance(x, Array) and isinstance(x.dtype, dtypes.ExtendedDType) for x in leaves):
+    if any(isinstance(x, Tracer) or pulls(x) or (isinstance(x, Array) and isinstance(x.dtype, dtypes.ExtendedDType))
+           for x in leaves):
         return _stacked(values, leaves, dtype)
     plain = _to_plain(values) if any(isinstance(x, Array) for x in leaves) else values
     found = np.array(plain, dtype=np.object_ if _only_large_ints(leaves) else None) if leaves else np.array(plain)
@@ -566,8 +565,7 @@ def _lower(rows: int, columns: int, k: int) -> Array:
 
 def _triangle(m: Array, k: int, lower: bool) -> Array:
     rows, columns = m.shape[-2:]
-    mask = _lower(rows, columns, k if lower else k - 1)
-    mask = broadcast_array(mask, m.shape)
+    mask = broadcast_array(_lower(rows, columns, k if lower else k - 1), m.shape)
     zero = sh.zeros(m.aval)
     return ew.select_n(mask, zero, m) if lower else ew.select_n(mask, m, zero)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import canonicalize_axis, max_dim, min_dim
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray, eye
 from anima.numpy.manipulation import broadcast_to, moveaxis, ravel
@@ -40,7 +41,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     x = moveaxis(x, (first, second), (-2, -1))
     rows, columns = x.shape[-2:]
     down, right = max(-offset, 0), max(offset, 0)
-    length = max(0, min(rows - down, columns - right))
+    length = max_dim(0, min_dim(rows - down, columns - right))
     if not length:
         return sh.zeros(x.aval.update(shape=(*x.shape[:-2], 0)))
     # On the flattened matrix a diagonal is a slice with step columns + 1.
@@ -102,7 +103,7 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
     if x.ndim > 2 and len(set(x.shape)) > 1:
         raise ValueError(f"fill_diagonal: all dimensions of an array of more than two must be of equal length, got the "
                          f"shape {x.shape}")
-    length = min(x.shape)
+    length = functools.reduce(min_dim, x.shape)
     index = (sh.iota(_I32, length),) * x.ndim
     if not new.size and length:
         raise ValueError(f"fill_diagonal: there are no values to fill {length} places with, got the shape {new.shape}")

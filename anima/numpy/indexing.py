@@ -23,7 +23,8 @@ from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes, check_countable
+from anima.core.avals import broadcast_shapes, check_countable, max_dim, slice_ends, slice_length
+from anima.core.dims import Dim
 from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing, wrap
@@ -54,7 +55,7 @@ class StaticSlice:
     @property
     def high(self) -> int:
         """One more than the largest index of the span."""
-        return self.low + (self.size - 1) * abs(self.step) + 1 if self.size else self.low
+        return self.low + max_dim((self.size - 1) * abs(self.step) + 1, 0) if self.size else self.low
 
 
 @dataclass(slots=True)
@@ -238,13 +239,13 @@ def _mask_arrays(mask: _Mask, x: Array, axis: int, position: int) -> tuple[tuple
 
 def _span(entry: slice, size: int, position: int) -> StaticSlice:
     try:
-        start, stop, step = entry.indices(size)
+        start, stop, step = slice_ends(entry, size)
     except TypeError:
         bad = next(b for b in (entry.start, entry.stop, entry.step) if b is not None and not hasattr(b, "__index__"))
         raise TypeError(f"'{type(bad).__name__}' object cannot be interpreted as an integer: slice entries must be "
                         f"static integers, got {entry} at position {position}") from None
-    count = len(range(start, stop, step))
-    return StaticSlice(start, step, count) if count else StaticSlice(0, 1, 0)
+    count = slice_length(start, stop, step)
+    return StaticSlice(start, step, count) if count or isinstance(count, Dim) else StaticSlice(0, 1, 0)
 
 
 def _known(entry: Any, size: int, axis: int, clamp: bool, wrap: bool) -> Any:

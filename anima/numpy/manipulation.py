@@ -18,7 +18,7 @@ import numpy as np
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import canonicalize_axis, max_dim, min_dim
 from anima.core.trace import Tracer
 from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
@@ -429,7 +429,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Arr
     size, context = x.shape[axis], f"in anima.numpy.{name} argument 1"
     if isinstance(indices_or_sections, (tuple, list)) or np.ndim(_untraced(indices_or_sections)):
         cuts = [static_int(i, context) for i in indices_or_sections]
-        cuts = [0, *(builtins.min(builtins.max(i + size if i < 0 else i, 0), size) for i in cuts), size]
+        cuts = [0, *(min_dim(max_dim(i + size if i < 0 else i, 0), size) for i in cuts), size]
     else:
         known = static_value(indices_or_sections, context)[()]
         sections = static_int(int(known) if isinstance(known, (float, np.floating)) and known == int(known) else known,
@@ -440,7 +440,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Arr
         cuts = [i * part + builtins.min(i, rest) for i in range(sections + 1)]
     if cuts == sorted(cuts):
         return list(arranging.split(x, [stop - start for start, stop in itertools.pairwise(cuts)], axis))
-    return [sh.slice_in_dim(x, start, builtins.max(start, stop), axis=axis)
+    return [sh.slice_in_dim(x, start, max_dim(start, stop), axis=axis)
             for start, stop in itertools.pairwise(cuts)]
 
 

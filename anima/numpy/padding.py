@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from anima import tree
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.dims import Dim, index_of
 from anima.numpy import reductions, stats
 from anima.numpy.creation import array as make_array, astype
 from anima.numpy.elementwise import broadcast_array
@@ -64,15 +66,16 @@ def _widths(pad_width: Any, ndim: int) -> list[Width]:
         found: list[Width] = [(0, 0)] * ndim
         for axis, width in pad_width.items():
             before, after = (width, width) if np.ndim(width) == 0 else width
-            found[axis] = int(before), int(after)
+            found[axis] = index_of(before), index_of(after)
         return found
+    kind = object if any(isinstance(n, Dim) for n in tree.leaves(pad_width)) else None
     given = np.asarray(static_value(pad_width, "pad_width argument of anima.numpy.pad must be static")
-                       if isinstance(pad_width, Array) else pad_width)
-    if given.dtype.kind not in "iu" and given.size:
+                       if isinstance(pad_width, Array) else pad_width, kind)
+    if given.dtype.kind not in "iuO"[:3 if kind else 2] and given.size:
         raise TypeError("`pad_width` must be of integral type.")
     if given.shape == (ndim, 1) and ndim > 1:
         given = np.repeat(given, 2, 1)
-    return [(int(a), int(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
+    return [(index_of(a), index_of(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
 
 
 def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:

@@ -13,7 +13,6 @@ features. Both derivatives are convolutions: strides become gaps, and groups of 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
+from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
@@ -127,7 +127,7 @@ def conv_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, strides: Sequence[int],
 
 
 def _permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
-    return tuple(int(shape[d]) for d in order)
+    return tuple(index_of(shape[d]) for d in order)
 
 
 def _inverse(order: Sequence[int]) -> Shape:
@@ -497,7 +497,7 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padd
                                   tuple(map(dilated, window, rhs_dilation)), strides, padding)
     else:
         try:
-            padding = tuple((operator.index(low), operator.index(high)) for low, high in padding)
+            padding = tuple((index_of(low), index_of(high)) for low, high in padding)
         except (TypeError, ValueError):
             raise ValueError("padding argument to conv_general_dilated should be a string or a sequence of (low, high) "
                              f"pairs, got {padding}") from None

@@ -20,6 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
+from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions, dims, each_alike, reshaped, without
 from anima.core.trace import aval_of
@@ -502,9 +503,8 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     """`slice` along one axis; negative indices count from its end, None is the whole axis."""
     shape = shape_of(operand)
     axis = canonicalize_axis(axis, len(shape))
-    start = 0 if start_index is None else operator.index(start_index)
-    limit = shape[axis] if limit_index is None else operator.index(limit_index)
-    start, limit = (i + shape[axis] if i < 0 else i for i in (start, limit))
+    ends = (0 if start_index is None else start_index, shape[axis] if limit_index is None else limit_index)
+    start, limit = (i + shape[axis] if i < 0 else i for i in map(index_of, ends))
     starts, steps = [0] * len(shape), [1] * len(shape)
     starts[axis], steps[axis] = start, operator.index(stride)
     return slice(operand, starts, _replace(shape, axis, limit), steps)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, max_dim, tangent_aval
 from anima.core.primitive import LARGE, Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, reference as ref
@@ -80,7 +80,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window
         raise ValueError(f"window_strides must be positive, got {tuple(window_strides)}.")
     pads = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
-        total = max((-(-n // stride) - 1) * stride + window - n, 0)
+        total = max_dim((-(-n // stride) - 1) * stride + window - n, 0)
         total = int(total) if isinstance(total, np.integer) else total
         pads.append((total // 2, total - total // 2) if kind == "SAME" else (total - total // 2, total // 2))
     return pads

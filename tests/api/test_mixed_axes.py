@@ -14,7 +14,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import NamedSharding, P, lax
-from anima.sharding import AxisType, Mesh, auto_axes, reshard
+from anima.sharding import AxisType, Mesh, auto_axes, explicit_axes, reshard
 
 EA, AE = (("e", "a"),), (("a", "e"),)
 
@@ -103,3 +103,12 @@ def test_jit_takes_and_gives_what_it_is_asked_for(spec: tuple[Any, ...], mesh: M
     type_ = str(anima.typeof(put(mesh, spec)))
     check(anima.jit(lambda x: 2 * x, out_shardings=sharding)(x), type_, spec, 2 * np.asarray(x))
     check(anima.jit(lambda x: 2 * x, in_shardings=sharding)(put(mesh, spec)), type_, spec, 2 * np.asarray(x))
+
+
+def test_calls_may_say_how_their_arguments_are_cut() -> None:
+    f = explicit_axes(lambda *xs: xs[0] + 1 if xs else jnp.ones(2))
+    with anima.set_mesh(anima.make_mesh((1,), ("x",), (AxisType.Auto,))):
+        assert f(in_sharding=None)[0] == 1 and f(jnp.ones(2), in_sharding=None)[0] == 2
+        assert f(jnp.ones(2), in_sharding=P("x"))[0] == 2
+        with pytest.raises(TypeError, match="in_sharding"):
+            f(jnp.ones(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.core.layout import Layout
+from anima.core.layout import Format, Layout
+from anima.flatten_util import ravel_pytree
 
 HERE = jnp.ones(()).sharding
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -123,3 +125,40 @@ def test_gradients_that_are_not_wanted() -> None:
     assert total[...] == 4
     x, y = pull.with_refs(anima.ad.DontWant(), anima.ad.GradValue())(2.0)
     assert isinstance(x, anima.ad.DidntWant) and y == 4
+
+
+def test_formats_are_places_where_their_order_is_that_of_arrays() -> None:
+    x, here = jnp.ones((2, 3)), anima.sharding.SingleDeviceSharding(anima.devices()[0])
+    for form in (Format(Layout.AUTO), Format(Layout.AUTO, here), Format(Layout((0, 1)), here), x.format):
+        for name in ("in_shardings", "out_shardings"):
+            np.testing.assert_array_equal(anima.jit(lambda x: x * 2, **{name: form})(x), np.full((2, 3), 2.0))
+    with pytest.raises(NotImplementedError, match="arrays are row-major"):
+        anima.jit(jnp.sin, out_shardings=Format(Layout((1, 0)), here))
+    with pytest.raises(ValueError, match="a layout that is known"):
+        anima.device_put(x, Format(Layout.AUTO))
+
+
+def test_traced_values_stay_where_they_are_got() -> None:
+    assert anima.grad(lambda x: (anima.device_get(x) * 2).sum())(1.0) == 2
+    assert anima.jit(lambda x: anima.device_get({"a": x})["a"] * 2)(3.0) == 6
+
+
+def test_formats_of_texts_are_for_single_numbers() -> None:
+    assert f"{jnp.float32(3):.2f}" == "3.00" and f"{jnp.arange(2)}" == "[0 1]"
+    with pytest.raises(TypeError, match="unsupported format string"):
+        format(jnp.arange(3.0), ".3f")
+
+
+def test_functions_that_take_vectors_apart_are_equal_for_equal_trees() -> None:
+    traced = []
+
+    @partial(anima.jit, static_argnums=1)
+    def f(x: Any, unravel: Any) -> Any:
+        traced.append(1)
+        return unravel(x)["a"].sum()
+
+    for value in (1.0, 2.0):
+        flat, unravel = ravel_pytree({"a": jnp.full(2, value), "b": jnp.ones(3, int)})
+        assert f(flat, unravel) == 2 * value
+    assert len(traced) == 1 and unravel != ravel_pytree({"a": jnp.ones(3), "b": jnp.ones(3, int)})[1]
+    assert ravel_pytree(())[1](jnp.ones(0)) == ()

@@ -231,3 +231,9 @@ def test_types_that_tell_how_they_are_cut(eight_devices: list[anima.Device]) -> 
 def test_a_type_with_any_manual_axis_is_not_empty(what: str) -> None:
     assert mesh_module.ManualAxisType().empty
     assert not mesh_module.ManualAxisType(**{what: frozenset("x")}).empty
+
+
+@pytest.mark.parametrize("shape", [((4,), 2), (1, "a")])
+def test_sizes_of_a_mesh_are_numbers(shape: Any) -> None:
+    with pytest.raises(ValueError, match="should be a sequence of ints"):
+        anima.make_mesh(shape, ("x", "y"))

@@ -81,6 +81,13 @@ def made(name: str) -> Iterator[tuple[dict[str, Any], Any]]:
         yield given, make(**given)
 
 
+def test_traced_values_are_not_pickled() -> None:
+    for transform in (anima.jit, anima.grad):
+        with pytest.raises(anima.errors.ConcretizationTypeError):
+            transform(lambda x: pickle.dumps(x))(1.0)
+    assert anima.jit(copy.copy)(1.0) == anima.jit(copy.deepcopy)(1.0) == 1
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_equal_if_all_fields_are(name: str) -> None:
     """Every two of them; equal ones have one hash, and a set has each once."""

@@ -286,3 +286,39 @@ def test_prints_within_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     pl.pallas_call(kernel, grid=(3,), in_specs=[pl.BlockSpec((1,), lambda i: (i,))],
                    out_specs=pl.BlockSpec((1,), lambda i: (i,)), out_shape=float32(3))(np.float32([1, 2, 3]))
     assert capsys.readouterr().out.splitlines() == [f"step {k} has {k + 1}.0" for k in range(3)]
+
+
+def test_products_within_kernels() -> None:
+    a, b = some(2, 3), some(3, 4)
+
+    def kernel(x: Any, y: Any, z: Any) -> None:
+        z[...] = pl.dot(x[...], y[...], trans_a=True, trans_b=True)
+
+    close(pl.pallas_call(kernel, float32(2, 4))(a.T, b.T), a @ b)
+    for dtype, wanted in (("bfloat16", "float32"), ("int8", "int32"), ("float16", "float32")):
+        assert pl.dot(jnp.ones((2, 3), dtype), jnp.ones((3, 4), dtype)).dtype == wanted
+    with pytest.raises(ValueError, match="must be 2D"):
+        pl.dot(jnp.ones(3), jnp.ones(3))
+
+
+def copied(x: Any, y: Any) -> None:
+    y[...] = x[...]
+
+
+def of_two(index: Any) -> pl.BlockSpec:
+    return pl.BlockSpec((4,), index)
+
+
+@pytest.mark.parametrize("options,message", [
+    ({"in_specs": of_two(lambda i: i)}, "`in_specs` must be a tuple or a list"),
+    ({"in_specs": [of_two(lambda i: i * 1.0)]}, r"must return integer scalars. Output\[0\] has type float32"),
+    ({"in_specs": [of_two(lambda i: jnp.arange(2))]}, r"integer scalars. Output\[0\] has type int32\[2\]"),
+    ({"input_output_aliases": {2: 0}}, r"mapping '2:0' with input index 2 outside the range \[0, 1\)"),
+    ({"input_output_aliases": {0: 1}}, r"mapping '0:1' with output index 1 outside the range \[0, 1\)"),
+    ({"grid": "a"}, "tuple of integers"), ({"grid": (1.5,)}, "tuple of integers"), ({"out_shape": 3}, "out_shape")])
+def test_calls_that_are_no_kernels(options: dict[str, Any], message: str) -> None:
+    given = {"out_shape": float32(8), "grid": 2, "out_specs": of_two(lambda i: i), **options}
+    if "in_specs" not in given:
+        given["in_specs"] = [of_two(lambda i: i)]
+    with pytest.raises(ValueError, match=message):
+        pl.pallas_call(copied, **given)(jnp.arange(8.0))

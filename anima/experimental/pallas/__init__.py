@@ -86,6 +86,19 @@ def reciprocal(x: _Any, *, approx: bool = False, full_range: bool = True) -> _Ar
     return _lax.reciprocal(x)
 
 
+def dot(a: _Any, b: _Any, trans_a: bool = False, trans_b: bool = False, allow_tf32: bool | None = None,
+        precision: _Any = None) -> _Array:
+    """The product of two matrices, of which each may be transposed: in float32 or int32, unless they are wider.
+
+    `allow_tf32` makes no difference. ValueError for what is no matrix.
+    """
+    if a.ndim != 2 or b.ndim != 2:
+        raise ValueError("`a` and `b` must be 2D arrays.")
+    least = _jnp.int32 if _jnp.issubdtype(a.dtype, _jnp.integer) else _jnp.float32
+    return _lax.dot_general(a, b, (((0 if trans_a else 1,), (1 if trans_b else 0,)), ((), ())), precision=precision,
+                            preferred_element_type=_jnp.promote_types(_jnp.promote_types(a.dtype, b.dtype), least))
+
+
 def debug_print(fmt: str, *args: _Any) -> None:
     """Prints values from within a kernel, in the order of its steps."""
     _debug.print(fmt, *args, ordered=True)

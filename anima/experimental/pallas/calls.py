@@ -58,6 +58,8 @@ def _specs(name: str, specs: Any, structure: Any) -> list[BlockSpec]:
     """One for each leaf."""
     if isinstance(specs, NoBlockSpec):
         return [BlockSpec()] * structure.num_leaves
+    if name == "in_specs" and not isinstance(specs, (tuple, list)):
+        raise ValueError(f"`in_specs` must be a tuple or a list, got {specs}.")
     specs = tuple(specs) if isinstance(specs, list) else specs
     try:
         found = tree.flatten_axes(name, structure, specs)
@@ -77,6 +79,9 @@ class _Call:
         leaves, self.in_tree = tree.flatten(inputs)
         self.operands = list(map(jnp.asarray, leaves))
         out_leaves, self.out_tree = tree.flatten(outs, is_leaf=lambda x: hasattr(x, "shape"))
+        for leaf in out_leaves:
+            if not hasattr(leaf, "shape"):
+                raise ValueError(f"Invalid out_shape type: {type(leaf)}. It is a ShapeDtypeStruct, or several.")
         out_specs = spec.out_specs
         if len(outs) == 1 and isinstance(out_specs, BlockSpec):
             out_specs = (out_specs,)
@@ -94,6 +99,11 @@ class _Call:
         outs = [uninitialized(w.shape, w.dtype) for w in self.outs]
         first = len(tree.leaves(self.scalars))
         for given, target in self.aliases.items():
+            for what, k, low, high in (("input", given, first, first + len(self.operands)),
+                                       ("output", target, 0, len(outs))):
+                if not low <= k < high:
+                    raise ValueError(f"input_output_aliases contains the mapping '{given}:{target}' with {what} index "
+                                     f"{k} outside the range [{low}, {high})")
             x, window = self.operands[given - first], self.outs[target]
             if (x.shape, x.dtype) != (window.shape, window.dtype):
                 raise ValueError(f"input_output_aliases: operand {given} of type {x.dtype}{list(x.shape)} cannot be "

@@ -126,6 +126,8 @@ class GridSpec:
         sizes = grid if isinstance(grid, (tuple, list)) else (grid,)
         named = [size if isinstance(size, tuple) else (None, size) for size in sizes]  # an axis may have a name
         self.grid = tuple(size for _, size in named)
+        if not all(isinstance(size, (int, np.integer, Array)) for size in self.grid):
+            raise ValueError(f"The grid of a kernel is a tuple of integers, got {grid!r}.")
         self.in_specs, self.out_specs, self.scratch_shapes = in_specs, out_specs, scratch_shapes
 
     def __repr__(self) -> str:
@@ -183,6 +185,10 @@ class Window:
             raise ValueError(f"Index map function {fun_name(self.index_map)} for {self.name} must return "
                              f"{len(self.sizes)} values to match block_shape={tuple(self.dims)}. Currently returning "
                              f"{len(found)} values.")
+        for k, i in enumerate(map(jnp.asarray, found)):
+            if i.ndim or not dtypes.issubdtype(i.dtype, np.integer):
+                raise ValueError(f"Index map function {fun_name(self.index_map)} for {self.name} must return integer "
+                                 f"scalars. Output[{k}] has type {i.aval.str_short()}.")
         return [jnp.asarray(i, np.int32) * (1 if isinstance(d, Element) else size)
                 for i, d, size in zip(found, self.dims, self.sizes, strict=True)]
 

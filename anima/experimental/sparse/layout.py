@@ -333,7 +333,15 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None, remove_zeros: bool = 
         return add_at(jnp.take(data, order, axis=0), number, nse), found
 
     new_data, new_indices = over_batch(total, BCOO((data, indices), shape=mat.shape))
+    if not remove_zeros:  # then places are those of the indices alone, which may be shared along the batch
+        shared = [k for k in range(mat.n_batch) if mat.indices.shape[k] == 1]
+        new_indices = _first_along(new_indices, shared)
+        new_data = _first_along(new_data, [k for k in shared if mat.data.shape[k] == 1])
     return BCOO((new_data, new_indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
+
+
+def _first_along(x: Any, axes: Sequence[int]) -> Any:
+    return x[tuple(slice(0, 1) if k in axes else slice(None) for k in range(x.ndim))] if axes else x
 
 
 def add_at(data: Any, places: Any, count: int) -> Array:

@@ -166,3 +166,14 @@ def test_rows_without_duplicates(dense: np.ndarray) -> None:
                 check(once, dense)
                 assert once.nse == wanted.nse and (nse is None or once.nse == nse)
             check(sparse.bcsr_sum_duplicates(rows, nse), dense)
+
+
+def test_indices_that_are_shared_along_the_batch_stay_so() -> None:
+    shared = jnp.array([[[1], [1], [2]]])
+    for rows in (1, 2):
+        given = sparse.BCOO((jnp.arange(3.0 * rows).reshape(rows, 3), shared), shape=(2, 3))
+        found = sparse.bcoo_sum_duplicates(given)
+        assert found.data.shape == (rows, 2) and found.indices.shape == (1, 2, 1)
+        np.testing.assert_array_equal(found.todense(), given.todense())
+    zeros = sparse.BCOO((jnp.array([[0.0, 0, 3], [1, 2, 0]]), shared), shape=(2, 3))
+    assert zeros.sum_duplicates(remove_zeros=True).indices.shape[0] == 2
