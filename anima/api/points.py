@@ -5,7 +5,9 @@
 
 A function is traced at three points, and at more: for each comparison of sizes on either side of it. A number that
 differs between them must be one of the sizes that were computed while it was traced or the larger or smaller one of
-what was compared, a product, sum or difference of two, or linear in one; otherwise `Fit` refuses it.
+what was compared, a product, sum or difference of two, or linear in one; otherwise `Fit` refuses it. What is the same
+at all of these may still depend on sizes, in ways that nothing here sees, as by NumPy's functions of them: so it is
+looked at much smaller and much larger sizes, too.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ POINTS = 3
 _MOST_POINTS = 12
 _MOST_SIZE = 1 << 22  # that a comparison is looked at for
 _TRIES = 4000
+_FURTHER = ((1, 4), (200, 400), (3000, 3300))  # where else a function is looked at: sizes, of each variable, ...
+_MOST_ELEMENTS = 1 << 21                         # ... whose product is at most this one
 here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
 
@@ -204,11 +208,13 @@ def _line(xs: Sequence[int], ys: Sequence[Any]) -> tuple[Fraction, Fraction] | N
 
 
 class Tried(NamedTuple):
-    """What a function gives where it was traced, and the points where it raised an error instead."""
+    """What a function gives where it was traced, the points where it raised an error instead, and others with what it
+    gives there, or its error."""
 
     points: list[Point]
     found: list[Any]
     failed: list[tuple[Point, Exception]]
+    further: list[tuple[Point, Any]]
 
     @property
     def seen(self) -> list[SymbolicDim]:
@@ -247,7 +253,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             return fun(*given, **named)
 
     points = points_of(sizes)
-    tried = Tried(points, [at(point) for point in points], [])
+    tried = Tried(points, [at(point) for point in points], [], [])
     while True:
         seen = [*points[0].seen]
         told = _told_apart([p.values for p in points], seen)
@@ -256,7 +262,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             break
         points = others
         try:
-            tried = Tried(points, [at(point) for point in points], [])
+            tried = Tried(points, [at(point) for point in points], [], [])
         except Exception:  # the function is none of such sizes
             break
     check(tried)
@@ -264,7 +270,22 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         tried.add(_another(sizes, [p.values for p in tried.points], seen), at)
     while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes)) is not None:
         tried.add(point, at)
+    for values in _further(sizes, [p.values for p in tried.points]):
+        try:
+            tried.further.append((point := Point(values), at(point)))
+        except Exception as error:
+            tried.further.append((point, error))
     return tried
+
+
+def _further(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]]) -> Iterator[dict[str, int]]:
+    """Values that are much smaller and much larger than those of most points."""
+    rng, most = random.Random(1), int(_MOST_ELEMENTS ** (1 / len(points[0])))
+    for low, high in dict.fromkeys((min(low, most // 2), min(high, most)) for low, high in _FURTHER):
+        guesses = ({name: rng.randint(low, high) for name in points[0]} for _ in range(_TRIES // 20))
+        values = next((g for g in guesses if _may_be(g, sizes) and g not in points), None)
+        if values is not None:
+            yield values
 
 
 def _another(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]], seen: Sequence[SymbolicDim]) -> Point:
@@ -357,9 +378,13 @@ def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     found, fit = tried.found, Fit([p.values for p in tried.points], tried.seen)
     outs, out_tree = tree.flatten(found[0])
     others = [tree.leaves(f) for f in found]
-    return out_tree.unflatten(
-        [o.update(shape=fit_shape(fit, [x[k].shape for x in others])) for k, o in enumerate(outs)]
-    )
+    shapes = [fit_shape(fit, [x[k].shape for x in others]) for k in range(len(outs))]
+    for point, result in tried.further:
+        if not isinstance(result, Exception) and [x.shape for x in tree.leaves(result)] != [*map(point.shape, shapes)]:
+            raise InconclusiveDimensionOperation(
+                f"The sizes of results depend on the values of sizes that are not known: what they are for "
+                f"{fit.points} is wrong for {point.values}.")
+    return out_tree.unflatten([o.update(shape=shape) for o, shape in zip(outs, shapes, strict=True)])
 
 
 def fit_shape(fit: Fit, shapes: Sequence[Sequence[int]]) -> tuple[Size, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -138,3 +139,23 @@ def test_texts_with_negative_numbers(text: str, wanted: str) -> None:
 def test_shapes_of_arguments_that_are_given_anew() -> None:
     specs = ex.symbolic_args_specs((1.0, np.ones((2, 3))), ("a,", "a, b, c"))
     assert str([s.shape for s in specs]) == "[(a,), (a, b, c)]"
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x * (np.int32(7) % x.shape[0]), lambda x: x * np.minimum(x.shape[0], 8),
+    lambda x: x * np.sign(x.shape[0] - 4), lambda x: x * (np.int32(4) < x.shape[0]),
+    lambda x: x * np.array([1, 2, 3, 4])[:x.shape[0]].sum(), lambda x: x * math.ceil(x.shape[0] / 200),
+    lambda x: x * int(x.shape[0] / 1500), lambda x: x * np.max((*x.shape, 60))])
+def test_functions_of_sizes_that_nothing_sees_are_refused(f: Callable[[Any], Any]) -> None:
+    with pytest.raises(InconclusiveDimensionOperation, match="depends on the values of sizes"):
+        ex.export(anima.jit(f))(struct("a"))
+
+
+def test_programs_with_keys_are_looked_at_too() -> None:
+    key = anima.random.key(0)
+    like = anima.ShapeDtypeStruct((), key.dtype)
+    with anima.threefry_partitionable(True):
+        kept = ex.export(anima.jit(lambda k, x: x * anima.random.bernoulli(k, 0.5, x.shape)))(like, struct("a, b"))
+        np.testing.assert_array_equal(kept.call(key, jnp.ones((3, 5))), anima.random.bernoulli(key, 0.5, (3, 5)))
+        with pytest.raises(InconclusiveDimensionOperation, match="another program"):  # longer arrays take more rounds
+            ex.export(anima.jit(anima.random.permutation))(like, struct("a"))
