@@ -495,7 +495,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = Non
     Mesh(axis_sizes=(1, 1), axis_names=('x', 'y'), axis_types=(Explicit, Explicit))
     """
     shape, names = tuple(axis_shapes), _axis_names(axis_names)
-    if not all(isinstance(n, (int, np.integer)) for n in shape):
+    if not all(isinstance(n, (int, np.integer, float)) for n in shape):
         raise ValueError(f"`axis_shapes` of `make_mesh` should be a sequence of ints, got {shape}.")
     given = list(all_devices() if devices is None else devices)
     count = math.prod(shape)
