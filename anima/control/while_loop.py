@@ -185,9 +185,9 @@ class WhileLoop(Stateful):
         if cond is None:
             params = {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
                       "body_nconsts": body_nconsts}
-            if joins_lanes(self, params, name_of(size)):
-                return _in_step(size, args, dims, cond_jaxpr, body_jaxpr, sizes)
-            return batch_lanes(self, size, args, dims, params)
+            batch = _in_step(size, args, dims, cond_jaxpr, body_jaxpr, sizes) if (
+                joins_lanes(self, params, name_of(size))) else batch_lanes(self, size, args, dims, params)
+            return _unchanged(*batch, args, dims, body_jaxpr, sizes)
         want = [d is not None for d in (*dims[:sum(sizes)], *out_dims)]
         moved = [move_to(a, d, 0, size) if m else a for a, d, m in zip(args, dims, want, strict=True)]
         outs = self.bind(*moved, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
@@ -264,6 +264,15 @@ class TapeWhile(WhileLoop):
 
 while_p = WhileLoop("while")
 tape_while_p = TapeWhile("tape_while")
+
+
+def _unchanged(outs: Sequence[Any], out_dims: Sequence[int | None], args: Sequence[Any], dims: Sequence[int | None],
+               body: ClosedJaxpr, sizes: Sequence[int]) -> tuple[list[Any], list[int | None]]:
+    """The results of lanes that may take other numbers of steps: what all have alike, and no step changes, stays so."""
+    first, inner = sum(sizes), zip(body.jaxpr.invars[sizes[1]:], body.jaxpr.outvars, strict=True)
+    found = [(arg, None) if given is result and d is None else (out, out_d) for (given, result), arg, d, out, out_d
+             in zip(inner, args[first:], dims[first:], outs, out_dims, strict=True)]
+    return [out for out, _ in found], [d for _, d in found]
 
 
 def _batched(size: int, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,

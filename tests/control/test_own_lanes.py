@@ -183,3 +183,17 @@ def test_on_both_sides_of_every_condition(name: str) -> None:
     step, args, sequences, length, wanted = CONDITIONS[name]
     closed = anima.make_jaxpr(step)(*args)
     assert on_their_own(closed, [aval_of(x) for x in sequences], length) == wanted
+
+
+def test_what_no_step_changes_is_not_mapped() -> None:
+    """Where lanes take another number of steps, too: `out_axes` may say so."""
+    def run(w: Any, x: Any, count: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, c[1] @ c[2], c[2]), (0, x, w))[1:]
+
+    w, x = 2 * jnp.eye(2), jnp.ones((4, 2))
+    for wrap in (lambda f: f), anima.jit:
+        powers, kept = wrap(anima.vmap(run, in_axes=(None, 0, 0), out_axes=(0, None)))(w, x, jnp.arange(4))
+        np.testing.assert_array_equal(powers, 2.0 ** np.arange(4)[:, None] * np.ones(2))
+        np.testing.assert_array_equal(kept, w)
+    mapped = anima.vmap(run, in_axes=(0, 0, 0))(jnp.stack([w] * 4), x, jnp.arange(4))
+    assert mapped[1].shape == (4, 2, 2)
