@@ -110,6 +110,8 @@ CASES: list[tuple[Callable[[], Any], Any, str]] = [
     (lambda: jnp.linalg.cond(np.array([np.zeros((2, 2)), np.eye(2), np.full((2, 2), np.nan)]), -2), [np.inf, 1, np.nan],
      "float32"),
     (lambda: jnp.linalg.matrix_rank(np.ones((2, 0, 3), "f")), [0, 0], "int32"),
+    (lambda: jnp.linalg.matrix_rank(np.diag(np.float32([3, 1, 0.1])), tol=0.5), 2, "int32"),
+    (lambda: jnp.linalg.matrix_rank(np.diag(np.float32([3, 1, 0.1])), rtol=0.5), 1, "int32"),
     (lambda: jnp.linalg.multi_dot([F]), F, "float32"),
     (lambda: anima.jit(lambda o: jnp.linalg.norm(F, ord=o, axis=1))(3.0), (F ** 3).sum(1) ** (1 / 3), "float32"),
     (lambda: jnp.arange(5.0)[Wrapped([3, 1])], [3, 1], "float32"),

@@ -317,10 +317,9 @@ def _det_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
                 tol: ArrayLike | None = None) -> Array:
-    """The number of singular values above `rtol` (default max(m, n) eps; also called `tol`) times the largest."""
+    """The number of singular values above `rtol` (default max(m, n) eps) times the largest, or above `tol`."""
     if rtol is not None and tol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
-    rtol = tol if rtol is None else rtol
     (x,) = promote_dtypes_inexact("matrix_rank", M)
     if x.ndim < 2:
         return any_of(x != 0).astype(np.int32)
@@ -329,8 +328,9 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
         return sh.full(s.shape[:-1], 0, np.dtype(np.int32))
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps)
-    limit = ew.convert(as_array(rtol, "matrix_rank", 1), s.dtype)
-    return sum_of(s > sh.expand_dims(limit, (limit.ndim,)) * max_of(s, axis=-1, keepdims=True), axis=-1)
+    limit = ew.convert(as_array(rtol if tol is None else tol, "matrix_rank", 1), s.dtype)
+    limit = sh.expand_dims(limit, (limit.ndim,))
+    return sum_of(s > (limit * max_of(s, axis=-1, keepdims=True) if tol is None else limit), axis=-1)
 
 
 def cond(x: ArrayLike, p: Any = None) -> Array:
