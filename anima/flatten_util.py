@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from anima import names as _names, tree
@@ -30,16 +29,13 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """
     leaves, treedef = tree.flatten(pytree)
     if not leaves:
-        return zeros(ShapedArray((0,), dtypes.default_float())), partial(_of_nothing, treedef)
+        flat = zeros(ShapedArray((0,), dtypes.default_float()))
+        return flat, Unravel(treedef, (), flat.dtype, False)
     avals = list(map(aval_of, leaves))
     dtype, _ = dtypes.lattice_result_type(*((a.dtype, False) for a in avals))
     weak, mixed = all(a.weak_type for a in avals), any(a.dtype != dtype for a in avals)
     flat = concatenate([reshape(convert(x, dtype, weak), (a.size,)) for x, a in zip(leaves, avals, strict=True)], 0)
     return flat, Unravel(treedef, tuple(avals), dtype, mixed)
-
-
-def _of_nothing(treedef: tree.PyTreeDef, flat: Any) -> Any:
-    return tree.unflatten(treedef, [])
 
 
 @record
@@ -52,6 +48,8 @@ class Unravel:
     mixed: bool
 
     def __call__(self, vector: Any) -> Any:
+        if not self.avals:
+            return tree.unflatten(self.treedef, [])
         given = aval_of(vector)
         sizes = [a.size for a in self.avals]
         if given.shape != (sum(sizes),):

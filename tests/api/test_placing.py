@@ -161,4 +161,4 @@ def test_functions_that_take_vectors_apart_are_equal_for_equal_trees() -> None:
         flat, unravel = ravel_pytree({"a": jnp.full(2, value), "b": jnp.ones(3, int)})
         assert f(flat, unravel) == 2 * value
     assert len(traced) == 1 and unravel != ravel_pytree({"a": jnp.ones(3), "b": jnp.ones(3, int)})[1]
-    assert ravel_pytree(())[1](jnp.ones(0)) == ()
+    assert ravel_pytree(())[1](jnp.ones(0)) == () and ravel_pytree(())[1] == ravel_pytree(())[1]
