@@ -405,27 +405,28 @@ def _mismatch(prefix: Spec, full: Spec, full_leaves: _Leaves | None, root: str,
 
     `counts` receives, for each leaf of the prefix, how many leaves of `full` lie below it.
     """
-    def visit(one: Spec, other: Spec, start: int) -> tuple[str, str, KeyPath] | None:
-        if one.is_leaf(strict=True):
-            if counts is not None:
-                counts.append(other.num_leaves)
-            return None
-        problem = _difference(one, other, None if full_leaves is None else full_leaves[start:start + 1])
-        if problem is not None:
-            return *problem, ()
-        for place, (mine, theirs) in enumerate(zip(one.children(), other.children(), strict=True)):
-            found = visit(mine, theirs, start)
-            if found is not None:
-                return found[0], found[1], (_keys(one)[place], *found[2])
-            start += theirs.num_leaves
-        return None
-
-    found = visit(prefix, full, 0)
+    found = _first_difference(prefix, full, full_leaves, [] if counts is None else counts)
     if found is None:
         return None
     heading, explanation, path = found
     names = f" (of {between})" if between else ""
     return f"pytree structure error: {heading} at key path\n    {root}{keystr(path)}{names}\n{explanation}"
+
+
+def _first_difference(one: Spec, other: Spec, leaves: _Leaves | None, counts: list[int], start: int = 0,
+                      ) -> tuple[str, str, KeyPath] | None:
+    """Heading, explanation and path of where they differ; the leaves of `other` are those from `start` on."""
+    if one.is_leaf(strict=True):
+        counts.append(other.num_leaves)
+        return None
+    problem = _difference(one, other, None if leaves is None else leaves[start:start + 1])
+    if problem is not None:
+        return *problem, ()
+    for place, (mine, theirs) in enumerate(zip(one.children(), other.children(), strict=True)):
+        if (found := _first_difference(mine, theirs, leaves, counts, start)) is not None:
+            return found[0], found[1], (_keys(one)[place], *found[2])
+        start += theirs.num_leaves
+    return None
 
 
 def _difference(one: Spec, other: Spec, leaf: _Leaves | None) -> tuple[str, str] | None:

@@ -87,18 +87,35 @@ def clear_all() -> None:
 
 
 def weak_cache(function: Callable[..., B]) -> Callable[..., B]:
-    """Remembers results by the identity of the first argument, as long as that lives, and the others."""
-    caches: weakref.WeakKeyDictionary[Any, dict[Any, B]] = weakref.WeakKeyDictionary()
-    cleared(caches.clear)
+    """Remembers results by the identity of the first argument, a record without `eq`, and by the others.
 
+    They are kept in that record: what is remembered of it may refer to it, and goes with it all the same.
+    """
     @functools.wraps(function)
     def wrapper(first: Any, *rest: Any) -> B:
-        known = caches.setdefault(first, {})
-        if rest not in known:
-            known[rest] = function(first, *rest)
-        return known[rest]
+        try:
+            known = first.derived
+        except AttributeError:
+            known = {}
+            object.__setattr__(first, "derived", known)
+            _origins[id(first)] = first
+        key = function, rest
+        if key not in known:
+            known[key] = function(first, *rest)
+        return known[key]
 
     return wrapper
+
+
+_origins: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # of which something is remembered
+
+
+@cleared
+def _clear_derived() -> None:
+    for ref in _origins.valuerefs():
+        origin = ref()
+        if origin is not None:
+            origin.derived.clear()
 
 
 def exact_type(value: Any) -> Any:
@@ -227,8 +244,8 @@ def record(cls: Any = None, /, *, eq: bool = True) -> Any:
 
     There are enough of them to be a good part of what starting costs. All methods are one piece of code, and making
     an instance takes half the time, too. Fields may have `field(default=..., compare=False, repr=False)`; methods
-    that the class defines are kept. Without `eq`, records are equal where they are the same, and weak references
-    to them are possible.
+    that the class defines are kept. Without `eq`, records are equal where they are the same, weak references to
+    them are possible, and what `weak_cache` remembers of them is in them.
     """
     if cls is None:
         return functools.partial(_record, eq=eq)
@@ -243,7 +260,7 @@ def _record(cls: type, eq: bool) -> type:
             if name not in own and name not in ("__dict__", "__weakref__")}
     slots = [name for name in own if name not in inherited]
     if not eq and not any("__weakref__" in base.__dict__ for base in cls.__mro__[1:]):
-        slots.append("__weakref__")
+        slots += ["__weakref__", "derived"]
     body |= {"__slots__": tuple(slots), "__dataclass_fields__": fields,
              "__dataclass_params__": _params, "__match_args__": tuple(fields)}
     scope: dict[str, Any] = {"__name__": cls.__module__}

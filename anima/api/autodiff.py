@@ -328,8 +328,9 @@ def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool,
     named = within(Transform("jvp"))(flat_fun)
     outs, mask, jaxpr, consts = linearize_again(named, flat, list(map(_differentiable, avals)))
     out_tree, count, join_aux = found
-    derivative = kind(without_last(jaxpr, sum(mask[count:])), in_tree, out_tree, avals, map(aval_of, outs[:count]),
-                      mask[:count], consts)
+    further = sum(mask[count:])
+    derivative = kind(without_last(jaxpr, further) if further else jaxpr, in_tree, out_tree, avals,
+                      map(aval_of, outs[:count]), mask[:count], consts)
     return tree.unflatten(out_tree, _arrays(outs[:count])), derivative, join_aux(outs[count:])
 
 

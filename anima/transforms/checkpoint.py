@@ -18,6 +18,7 @@ import numpy as np
 from anima import errors, tree
 from anima.config import config
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.intern import interned
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive, Zero
 from anima.core.refs import STATE, Ref
@@ -25,9 +26,9 @@ from anima.core.stage import (
     StageTrace,
     Traced,
     bind_eqn,
-    close,
     eval_jaxpr,
     eval_numpy,
+    hoisted,
     literal_array,
     trace_pytrees,
     trace_to_jaxpr,
@@ -247,9 +248,9 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
 
         jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(aval_of, leaves)),
                                                 Traced(fun_name(fun), by="checkpoint"))
-        closed, outer = close(jaxpr, consts)
-        outs = checkpoint_p.bind(*outer, *leaves, jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
-                                 policy=policy)
+        # Layers of a network are equal programs mostly: what is derived from one is made once.
+        outs = checkpoint_p.bind(*consts, *leaves, jaxpr=interned(hoisted(jaxpr)), prevent_cse=prevent_cse,
+                                 differentiated=False, policy=policy)
         return tree.unflatten(out_tree, outs)
 
     return call

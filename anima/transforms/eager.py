@@ -377,8 +377,8 @@ def linearize_again(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], n
 
 @weak_cache
 def without_last(jaxpr: Jaxpr, count: int) -> Jaxpr:
-    """The program without so many of its results."""
-    return jaxpr.replace(outvars=jaxpr.outvars[:len(jaxpr.outvars) - count]) if count else jaxpr
+    """The program without so many of its results: one or more."""
+    return jaxpr.replace(outvars=jaxpr.outvars[:-count])
 
 
 _applied: weakref.WeakSet[Jaxpr] = weakref.WeakSet()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anima
@@ -67,3 +69,22 @@ def test_arguments_by_value(nums: Any, args: tuple[Any, ...]) -> None:
         assert [float(g) for g in anima.grad(way, (0, 2))(*args)] == [6.0, 8.0]
     assert float(anima.grad(ways[1])(2.0, y=0.5, n=3)) == 6.0
     assert set(seen) == {(int, int)} and len(where) == len(static_by_name)
+
+
+def test_equal_layers_are_one_program() -> None:
+    """However their functions are made: what is derived of it is derived once."""
+    scale = jnp.arange(1.0, 4.0)
+
+    def loss(ws: Any, x: Any, wrap: Callable[..., Any]) -> Any:
+        for w in ws:
+            x = wrap(lambda w, x: jnp.tanh(x @ w) * scale)(w, x)
+        return x.sum()
+
+    kept = partial(loss, wrap=anima.checkpoint)
+    ws, x = [jnp.full((3, 3), 0.5)] * 3, jnp.ones(3)
+    programs = [e.params["jaxpr"] for e in anima.make_jaxpr(kept)(ws, x).eqns if e.primitive.name == "checkpoint"]
+    assert len(programs) == 3
+    assert programs[0] is programs[1] is programs[2]
+    assert not programs[0].consts  # which would live as long as the program is known
+    for got, want in zip(anima.grad(kept)(ws, x), anima.grad(partial(loss, wrap=lambda f: f))(ws, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -27,20 +27,20 @@ Structure = tuple[Hashable, list[str]]  # what equal groups have in common, and 
 
 
 class Known:
-    """The kernels of what was lowered so far, by its structure; `temp` makes a buffer for a repeat alone."""
+    """The kernels of what was lowered so far, by its structure."""
 
-    def __init__(self, temp: Callable[[str, int], str]) -> None:
-        self.temp = temp
+    def __init__(self) -> None:
         self.known: dict[Hashable, tuple[list[tuple[Kernel, set[str]]], list[str], list[Buffer]]] = {}
 
-    def again(self, structure: Structure) -> list[Stmt] | None:
-        """The kernels of an equal part on this one's buffers; None if there is none yet."""
+    def again(self, structure: Structure, temp: Callable[[str, int], str]) -> list[Stmt] | None:
+        """The kernels of an equal part on this one's buffers; None if there is none yet. `temp` makes a buffer for
+        them alone."""
         key, buffers = structure
         if key not in self.known:
             return None
         kernels, first, others = self.known[key]
         pairs = [*zip(first, buffers, strict=True),
-                 *((b.name, self.temp(b.dtype, b.size) if b.role == "temp" else b.name) for b in others)]
+                 *((b.name, temp(b.dtype, b.size) if b.role == "temp" else b.name) for b in others)]
         return [Again(kernel, tuple(pair for pair in pairs if pair[0] in used)) for kernel, used in kernels]
 
     def note(self, structure: Structure, stmts: Sequence[Stmt], others: Sequence[Buffer] = ()) -> None:
@@ -79,9 +79,8 @@ def is_long(stmts: Sequence[Stmt]) -> bool:
 class Repeats(Known):
     """The kernels of the groups that were lowered so far, for one program between the given places."""
 
-    def __init__(self, fused: Fused, places: dict[Var, Memory], values: Container[Var], temp: Callable[[str, int], str],
-                 ) -> None:
-        super().__init__(temp)
+    def __init__(self, fused: Fused, places: dict[Var, Memory], values: Container[Var]) -> None:
+        super().__init__()
         self.fused = fused
         self.places = places
         self.values = values

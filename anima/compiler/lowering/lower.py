@@ -106,7 +106,7 @@ class Lowering:
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
         self.repeats: Repeats | None = None  # if equal groups are lowered once
-        self.calls = Known(self.temp)  # those of the block that is being appended to
+        self.calls = Known()  # those of the block that is being appended to
         self.starts: dict[Eqn, list[int]] = {}  # where the parts of concatenations begin
         self._constants: dict[int, tuple[Any, str]] = {}
         self._contents: dict[tuple[np.dtype, bytes], str] = {}  # small constants, which may be equal
@@ -279,7 +279,7 @@ class Lowering:
         self.kernel("copy", scope)
 
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
-        outer, self.body, self.calls = (self.body, self.calls), [], Known(self.temp)
+        outer, self.body, self.calls = (self.body, self.calls), [], Known()
         self.inside += 1
         try:
             write()
@@ -330,7 +330,7 @@ class Lowering:
             if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
                 self.value(result)
         many = not self.inside and len(fused.groups) >= LEAST
-        self.repeats = Repeats(fused, self.places, self.values, self.temp) if many else None
+        self.repeats = Repeats(fused, self.places, self.values) if many else None
         for group in fused.groups:
             self._group(group, fused)
         for source, target, aval in last:
@@ -438,7 +438,7 @@ class Lowering:
     def _kernels(self, group: Group, fused: Fused) -> None:
         """Appends the kernels of a group: those of an equal one again, where there is one."""
         structure = None if self.repeats is None else self.repeats.structure(group)
-        again = None if structure is None or self.repeats is None else self.repeats.again(structure)
+        again = None if structure is None or self.repeats is None else self.repeats.again(structure, self.temp)
         if again is not None:
             self.body += again
             return
@@ -472,7 +472,6 @@ class Lowering:
         for var, place in parts:
             self.move(self.places[var], place, var.aval)
 
-
     def _once(self, rule: Callable[[Any, Eqn], None], eqn: Eqn) -> None:
         """Appends what a rule does, or the kernels of an equal call again."""
         operands = [self.places.get(self.home(x)) for x in eqn.invars if type(x) is Var]
@@ -482,7 +481,7 @@ class Lowering:
         if structure is None:
             rule(self, eqn)
             return
-        again = self.calls.again(structure)
+        again = self.calls.again(structure, self.temp)
         if again is not None:
             self.body += again
             return
