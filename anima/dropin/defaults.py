@@ -11,6 +11,7 @@ from anima import tree_engine
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
+from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.primitive import Primitive
 from anima.core.state import current
@@ -43,10 +44,13 @@ def adopt() -> None:
 
 
 def name_classes() -> None:
-    """Arrays and tracers, which libraries that have several kinds of arrays tell by the modules of their classes."""
+    """Arrays and tracers, which libraries that have several kinds of arrays tell by the modules of their classes, and
+    types of keys, which are printed by theirs."""
     Array.__module__ = "jax"
     for concrete in (ConcreteArray, PlacedArray):
         concrete.__module__, concrete.__name__, concrete.__qualname__ = "jaxlib._jax", *["ArrayImpl"] * 2
+    for scalar in (dtypes.extended, dtypes.prng_key):
+        scalar.__module__ = "jax.dtypes"
     waiting = [Tracer]
     while waiting:
         waiting += (tracer := waiting.pop()).__subclasses__()

@@ -79,7 +79,6 @@ class Subscript:
                 out.append(1 if item is None else self.axes[item].size)  # type: ignore[union-attr]
         return tuple(out)
 
-
     def without_new(self) -> Subscript:
         """The index without its new axes."""
         return replace(self, layout=[item for item in self.layout if item is not None])
@@ -269,11 +268,16 @@ def _check_static(entry: int, axis: int, size: int) -> None:
         raise IndexError(f"index {entry} out of bounds for axis {axis} with size {size}")
 
 
+def _reads_empty(plan: Subscript) -> int | None:
+    """The first axis of size 0 that an index array reads along."""
+    return next((axis for axis, (entry, size) in enumerate(zip(plan.axes, plan.operand.shape, strict=True))
+                 if not (size or isinstance(entry, StaticSlice))), None)
+
+
 def _check_not_empty(plan: Subscript) -> None:
-    """IndexError where an index array reads along an axis of size 0."""
-    for axis, (entry, size) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
-        if not (size or isinstance(entry, StaticSlice)):
-            raise IndexError(f"index is out of bounds for axis {axis} with size 0")
+    axis = _reads_empty(plan)
+    if axis is not None:
+        raise IndexError(f"index is out of bounds for axis {axis} with size 0")
 
 
 def _place_batch(out: Subscript, advanced: Sequence[int], first: int) -> None:
@@ -402,7 +406,7 @@ def wrapped(index: Any, size: int) -> Any:
 def _gathered(plan: Subscript, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
               clamp_ints: bool = True) -> Array:
     """Index arrays: slices first, then one gather over the indexed axes."""
-    if 0 in (plan.batch_shape or ()):  # nothing is read, be it of an axis of size 0
+    if 0 in (plan.batch_shape or ()) or (_reads_empty(plan) is not None and 0 in plan.shape):  # nothing is read
         return sh.zeros(plan.operand.aval.update(shape=plan.without_new().shape))
     _check_not_empty(plan)
     x, axes = plan.operand, list(plan.axes)

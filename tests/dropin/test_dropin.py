@@ -125,9 +125,10 @@ print("all")
 def test_core_is_the_public_one():
     assert under_jax("""
 import jax, jax.core, jax._src.core
-print(jax.core.Tracer.__module__, hasattr(jax.core, "stage"), hasattr(jax, "compiler"), hasattr(jax, "runtime"))
+print(jax.core.Tracer.__module__, jax.dtypes.prng_key.__module__)
+print(hasattr(jax.core, "stage"), hasattr(jax, "compiler"), hasattr(jax, "runtime"))
 print(jax._src.core.trace_state_clean(), jax.jit(lambda x: x if jax._src.core.trace_state_clean() else x + 1)(1))
-""") == "jax._src.core False False False\nTrue 2\n"
+""") == "jax._src.core jax.dtypes\nFalse False False\nTrue 2\n"
 
 
 @pytest.mark.parametrize("statement, error", [

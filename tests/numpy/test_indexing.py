@@ -82,6 +82,18 @@ def test_no_indices_read_and_write_nothing(shape: tuple[int, ...], batch: tuple[
             np.testing.assert_array_equal(run(lambda x, index=index: x.at[index].add(7.0))(jnp.asarray(x)), x)
 
 
+@pytest.mark.parametrize("index, want", [(([0, -1],), (2, 0)), ((None, [3]), (1, 1, 0)),
+                                         (([[0], [1]], slice(None, None, -1)), (2, 1, 0))], ids=str)
+def test_results_without_elements_read_nothing(index: tuple[Any, ...], want: tuple[int, ...]) -> None:
+    """Along an axis without elements: there is no place to be out of bounds at."""
+    index = tuple(jnp.array(e) if isinstance(e, list) else e for e in index)
+    x = jnp.eye(0)
+    assert x[index].shape == anima.jit(lambda x: x[index])(x).shape == want
+    assert anima.grad(lambda x: x[index].sum())(x).shape == (0, 0)
+    with pytest.raises(IndexError, match="index is out of bounds for axis 0 with size 0"):
+        jnp.zeros((0, 3))[index]
+
+
 CASES = _cases(600)
 CHUNKS = [CASES[i::12] for i in range(12)]
 
