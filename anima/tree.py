@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anima import tree_engine as engine
 from anima.errors import api_boundary
@@ -24,6 +24,7 @@ from anima.names import access
 from anima.tree_engine import NAMESPACE, optree
 from anima.tree_forms import Forms
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
+from anima.tree_partial import Partial
 
 _Leaves = list[Any]
 _IsLeaf = Callable[..., bool] | None
@@ -554,44 +555,6 @@ def register_static(cls: type) -> type:
     """Make a class a node without children: its values, which must be hashable, are part of the structure."""
     _register(cls, lambda node: ((), node), lambda node, _: node, None)
     return cls
-
-
-class _Opaque:
-    """A `functools.partial` inside a Partial: called as it is, compared by what it holds."""
-
-    __slots__ = ("fun",)
-
-    def __init__(self, fun: functools.partial) -> None:
-        self.fun = fun
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fun(*args, **kwargs)
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.fun.func, self.fun.args, tuple(sorted(self.fun.keywords.items()))
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opaque) and self._key() == other._key()
-
-    def __repr__(self) -> str:
-        return repr(self.fun)
-
-
-class Partial(functools.partial):
-    """A `functools.partial` that is a pytree: its arguments are children, its function part of the structure.
-
-    >>> leaves(Partial(print, 1, sep=2))
-    [1, 2]
-    """
-
-    def __new__(cls, func: Callable[..., Any], *args: Any, **kw: Any) -> Self:
-        # functools would merge a partial's own arguments into ours, and make children of them.
-        if isinstance(func, functools.partial):
-            func = _Opaque(func)
-        return super().__new__(cls, func, *args, **kw)
 
 
 _register(Partial, lambda node: ((node.args, node.keywords), node.func),

@@ -19,7 +19,7 @@ FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
     {"errors", "config", "granted", "monitoring", "names", "routines", "spans", "util", "tree", "tree_engine",
-     "tree_forms", "tree_keys", "version", "other_options"},
+     "tree_forms", "tree_keys", "tree_partial", "version", "other_options"},
     {"core"},
     {"ops"},
     {"transforms"},

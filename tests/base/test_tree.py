@@ -8,10 +8,13 @@ import functools
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
+import anima
+import anima.numpy as jnp
 from anima import tree, tree_util
 from anima.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, Partial, SequenceKey, keystr
 
@@ -399,6 +402,34 @@ def test_partials_of_partials_are_equal_by_what_they_hold() -> None:
     assert hash(tree.structure(one)) == hash(tree.structure(same)) and tree.structure(one) == tree.structure(same)
     assert tree.structure(one) != tree.structure(other) and one.func == same.func != other.func
     assert one.func != f and repr(one.func) == repr(functools.partial(f, 2, k=3))
+
+
+@pytest.mark.parametrize("one, other", [
+    (2, 2.0), (1, True), (0.0, -0.0), (2.0, np.float32(2.0)), (2.0, 2.0 + 0j), ("a", b"a"),
+    (jnp.ones(3), 2 * jnp.ones(3)), (jnp.ones(1), jnp.ones((1, 1))), (np.ones(1), np.ones(1)),
+    ([1], [1.0]), ((1,), (1.0,)), (2.0, None)], ids=repr)
+def test_partials_of_partials_are_told_apart(one: Any, other: Any) -> None:
+    """By what programs may depend on: a program of one is not that of the other."""
+    def f(held: Any, x: Any) -> Any:
+        return held, x
+
+    structures = [tree.structure(Partial(functools.partial(f, *given, **named), 1))
+                  for given, named in (((one,), {}), ((other,), {}), ((), {"held": one}), ((), {"held": other}))]
+    assert len(set(structures)) == 4
+    again = [tree.structure(Partial(functools.partial(f, held), 7)) for held in (one, other)]
+    assert again == structures[:2]
+
+
+def test_programs_of_partials_of_partials() -> None:
+    apply = anima.jit(lambda f, x: f(x))
+    held: list[float] = [1.0]
+    partials = [Partial(functools.partial(lambda a, x: a * x, a)) for a in (2, 2.0, jnp.ones(3), jnp.ones((1, 3)))]
+    got = [apply(f, jnp.arange(3)) for f in partials]
+    assert [(str(x.dtype), x.shape) for x in got] == [("int32", (3,)), *[("float32", (3,))] * 2, ("float32", (1, 3))]
+    kept = Partial(functools.partial(lambda a, x: a[0] * x, held))
+    before = hash(tree.structure(kept))
+    held[0] = 2.0
+    assert hash(tree.structure(kept)) == before
 
 
 def test_the_registry_as_an_object() -> None:
