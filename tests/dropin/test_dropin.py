@@ -412,6 +412,15 @@ print(doubled(jnp.sin, 0.5), jax.jit(lambda x: doubled(lambda y: y + 1, x))(3.0)
 """) == "[1. 1.] 1.0 True\nTrue\n0.9588511 8.0\n"
 
 
+def test_types_of_annotations():
+    assert under_jax("""
+import jax.numpy as jnp
+from jax._src.typing import Array, ArrayLike, DType, DTypeLike, DuckTypedArray, Index, Shape, SupportsDType
+def f(x: Array | None, y: ArrayLike | Index, dtype: DType | DTypeLike | SupportsDType, shape: Shape) -> None: ...
+print(DType, isinstance(jnp.ones(3), DuckTypedArray), isinstance(3, DuckTypedArray), len(f.__annotations__))
+""") == "<class 'numpy.dtype'> True False 5\n"
+
+
 def test_files_that_libraries_read_of_programs_and_traces():
     assert under_jax("""
 import jax, jax.numpy as jnp
