@@ -5,7 +5,8 @@
     ffi.ffi_call("scale", ShapeDtypeStruct(x.shape, x.dtype))(x, by=2.0)
 
 A capsule whose name is a declaration, as those of Cython's modules are, needs no `signature`. `docs/ffi.md` says what
-declarations mean. A function must be safe to call from any thread, and must not need Python.
+declarations mean. A capsule without any is a handler of XLA's typed convention, as the extensions of libraries for JAX
+hold them. Functions must be safe to call from any thread, and must not need Python.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anima import errors
 from anima.api.jit import jit
 from anima.control.effects import VMAP_METHODS
 from anima.control.foreign import ffi_call_p, ffi_elementwise_p, widens
-from anima.core import dtypes, foreign
+from anima.core import dtypes, foreign, handlers
 from anima.core.avals import ShapedArray
 from anima.core.state import current
 from anima.core.trace import EVAL, aval_of
@@ -32,7 +33,7 @@ _api.PyCapsule_GetName.restype, _api.PyCapsule_GetName.argtypes = ctypes.c_char_
 _api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [
     ctypes.py_object, ctypes.c_char_p]
 _names: dict[str, bytes] = {}  # of capsules, which do not keep theirs
-_targets: dict[str, foreign.ForeignFunction] = {}
+_targets: dict[str, foreign.ForeignFunction | handlers.Handler] = {}
 
 
 def pycapsule(funcptr: Any, signature: str | None = None) -> Any:
@@ -55,14 +56,16 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
 
     Args:
       name: as no other function is called.
-      fn: a capsule (`pycapsule`, or one of `__pyx_capi__` of a module of Cython's), a function of ctypes, an address.
-      platform: "cpu".
-      api_version: 1. There is no other convention than C's own.
+      fn: a capsule (`pycapsule`, or one of `__pyx_capi__` of a module of Cython's), a function of ctypes, an address. A
+        capsule that has no declaration for its name is a handler of XLA's typed convention; a dict of such has the one
+        that is called as "execute".
+      platform: "cpu"; those for other platforms are left out.
+      api_version: 1, the typed convention. It says nothing of functions with a declaration.
       signature: the function's declaration in C; that in the name of the capsule, if None.
 
     Raises:
       ValueError: for a name that is taken, and for what is no declaration.
-      NotImplementedError: for another platform or convention, and for types that cannot be passed.
+      NotImplementedError: for another convention, handlers of other stages, and for types that cannot be passed.
       TypeError: for what is no function.
 
     >>> from scipy.special import cython_special
@@ -72,27 +75,42 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
     Array([0.5       , 0.84134475], dtype=float64)
     """
     if platform.lower() not in ("cpu", "host"):
-        raise NotImplementedError(f"register_ffi_target: programs run on the CPU, not on {platform!r}.")
+        return
     if api_version != 1 or kwargs:
-        raise NotImplementedError("register_ffi_target: C functions are called as their declaration says; there are no "
-                                  f"other conventions (api_version={api_version}) or options {sorted(kwargs)}.")
-    if type(fn).__name__ == "PyCapsule":
+        raise NotImplementedError("register_ffi_target: C functions are called as their declaration says, or by the "
+                                  f"typed convention; there are no others (api_version={api_version}) and no options "
+                                  f"{sorted(kwargs)}.")
+    if isinstance(fn, Mapping):
+        stages = sorted(stage for stage, handler in fn.items() if handler is not None)
+        if stages != ["execute"]:
+            raise NotImplementedError(f"register_ffi_target: handlers are called to execute only; {name!r} is to be "
+                                      f"called in the stages {', '.join(stages)}.")
+        fn = fn["execute"]
+    is_capsule = type(fn).__name__ == "PyCapsule"
+    if is_capsule:
         given = _api.PyCapsule_GetName(fn)
         address = _api.PyCapsule_GetPointer(fn, given)
-        signature = signature or (given or b"").decode()
+        signature = signature or ((given or b"").decode() if b"(" in (given or b"") else None)
     elif isinstance(fn, (int, ctypes._CFuncPtr)):  # type: ignore[attr-defined]
         address = fn if isinstance(fn, int) else ctypes.cast(fn, ctypes.c_void_p).value
     else:
         raise TypeError(f"register_ffi_target: {name!r} is to be a capsule, a function of ctypes or an address, got "
                         f"{fn!r}.")
-    if not signature:
+    if not (signature or is_capsule):
         raise ValueError(f"register_ffi_target: the declaration of {name!r} is not known; give it as signature=, such "
                          "as 'void (const float *x, float *out, int64_t x_size)'.")
     known = _targets.get(name)
-    if known is not None and (known.address, known.signature.text) != (address, signature):
+    if known is not None and (known.address, _declaration(known)) != (address, signature):
         raise ValueError(f"register_ffi_target: there is another function {name!r} already.")
-    if known is None:
+    if known is None and signature:
         _targets[name] = foreign.ForeignFunction(name, address, foreign.parse(signature), fn)
+    elif known is None:
+        handlers.check_version(name, address)
+        _targets[name] = handlers.Handler(name, address, fn)
+
+
+def _declaration(target: foreign.ForeignFunction | handlers.Handler) -> str | None:
+    return target.signature.text if isinstance(target, foreign.ForeignFunction) else None
 
 
 def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: bool = False,
@@ -112,7 +130,7 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
       custom_call_api_version, legacy_backend_config: as they are; they are of another convention than C's.
 
     Returns:
-      A function of arrays, and of attributes by keyword, that gives the result, or a list of them.
+      A function of arrays, and of attributes by keyword, that gives the result, or a list or tuple of them, as given.
 
     Raises:
       NotImplementedError: for a name that is not registered; under `vmap` without a method.
@@ -140,8 +158,9 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
         avals = list(map(aval_of, arrays))
         _check_layouts(input_layouts, avals)
         _check_aliases(aliases, avals, results)
-        given = tuple(sorted(attributes.items()))
-        if target.signature.scalar and target.signature.returns:
+        is_handler = isinstance(target, handlers.Handler)
+        given = handlers.fixed(attributes, target.name) if is_handler else tuple(sorted(attributes.items()))
+        if isinstance(target, foreign.ForeignFunction) and target.signature.scalar and target.signature.returns:
             _check_numbers(target, avals, results, aliases, has_side_effect, attributes)
             apply = _compiled if current.trace is EVAL else ffi_elementwise_p.bind
             outs = [apply(*arrays, target=target, attributes=given, dtype=results[0].dtype)]
@@ -149,7 +168,7 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
             outs = ffi_call_p.bind(*arrays, target=target, attributes=given, result_avals=results,
                                    has_side_effect=has_side_effect, vmap_method=vmap_method,
                                    input_output_aliases=aliases)
-        return outs if several else outs[0]
+        return type(result_shape_dtypes)(outs) if several else outs[0]
 
     return call
 
@@ -235,9 +254,24 @@ def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> None:
     _means_nothing("register_ffi_type_id", "pass a pointer to state as an attribute of type intptr_t")
 
 
-def ffi_lowering(call_target_name: str, **options: Any) -> NoReturn:
-    """There are no MLIR lowerings: NotImplementedError."""
-    _means_nothing("ffi_lowering", f"call ffi_call({call_target_name!r}, ...) in a function made of operations")
+def ffi_lowering(call_target_name: str, *, operand_layouts: Sequence[Any] | None = None,
+                 result_layouts: Sequence[Any] | None = None, backend_config: Any = None,
+                 skip_ffi_layout_processing: bool = False, has_side_effect: bool = False,
+                 operand_output_aliases: Mapping[int, int] | None = None) -> Callable[..., list[Any]]:
+    """What `interpreters.mlir.register_lowering` makes of an operation: the call of a registered C function.
+
+    Returns:
+      A rule `(context, *operands, **attributes) -> results`, whose context says of which types the results are.
+    """
+    if backend_config is not None:
+        _means_nothing("backend_config", "pass attributes by keyword")
+
+    def rule(ctx: Any, *operands: Any, **attributes: Any) -> list[Any]:
+        return ffi_call(call_target_name, list(ctx.avals_out), has_side_effect=has_side_effect,
+                        input_layouts=operand_layouts, output_layouts=result_layouts,
+                        input_output_aliases=operand_output_aliases)(*operands, **attributes)
+
+    return rule
 
 
 def build_ffi_lowering_function(call_target_name: str, **options: Any) -> NoReturn:

@@ -14,7 +14,7 @@ import numpy as np
 from anima.config import config
 from anima.core.array import ConcreteArray
 from anima.core.explicit import erased
-from anima.core.jaxpr import ClosedJaxpr
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.placement import pins
 from anima.core.primitive import Zero
 from anima.core.refs import EagerCell
@@ -23,7 +23,7 @@ from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under
 from anima.transforms.call import ProgramCall
 from anima.transforms.discharge import discharge_jaxpr, discharged
 from anima.transforms.linearize import fill, linearize_apart
-from anima.util import lazy_module
+from anima.util import lazy_module, weak_cache
 
 # Programs that compile nothing need not wait for the compiler to load.
 driver = lazy_module("anima.compiler.driver")
@@ -64,8 +64,17 @@ def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: 
     return [ConcreteArray(out, aval) for out, aval in zip(outs[:count], closed.out_avals, strict=False)]
 
 
+@weak_cache
+def _is_of_users(program: ClosedJaxpr | Jaxpr) -> bool:
+    return any(e.primitive.of_users or any(map(_is_of_users, subjaxprs(e.params))) for e in program.eqns)
+
+
 class PJit(ProgramCall):
     """`jaxpr(*args)`; `name` is the user's function."""
+
+    def in_tangents(self, params: dict[str, Any]) -> ClosedJaxpr | None:
+        """The program, where operations in it have rules that may call it: these would be asked without end."""
+        return params["jaxpr"] if _is_of_users(params["jaxpr"]) else None
 
     def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
         return pins(params["jaxpr"])

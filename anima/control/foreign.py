@@ -8,7 +8,7 @@ The declaration that a function is registered with says what it is given (`core/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from anima.control.effects import batch_stacked
 from anima.core import dtypes, foreign
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.foreign import ForeignFunction
+from anima.core.handlers import Calls, Handler, type_number
 from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.family import align
@@ -24,41 +25,55 @@ from anima.ops.family import align
 Attributes = tuple[tuple[str, Any], ...]
 
 
-def _refuse(target: ForeignFunction) -> ValueError:
+def _refuse(target: ForeignFunction | Handler) -> ValueError:
     return ValueError(f"The FFI call to `{target.name}` cannot be differentiated. You can use `anima.custom_jvp` or "
                       "`anima.custom_vjp` to add support.")
 
 
 class FfiCall(Primitive):
-    """A C function of arrays. `input_output_aliases` are pairs (operand, result): the function finds such an operand
-    in the memory of the result."""
+    """A C function of arrays: one with a declaration, or a handler, which finds them in the program's memory.
+
+    `input_output_aliases` are pairs (operand, result): the function finds such an operand in the memory of the result.
+    """
 
     multiple_results = True
 
-    def infer(self, *avals: ShapedArray, result_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:
-        self.layout(avals, result_avals=result_avals, **params)
+    def infer(self, *avals: ShapedArray, result_avals: Sequence[ShapedArray], target: ForeignFunction | Handler,
+              **params: Any) -> list[ShapedArray]:
+        if isinstance(target, Handler):
+            for aval in (*avals, *result_avals):
+                type_number(aval, target.name)
+        else:
+            self.layout(avals, result_avals=result_avals, target=target, **params)
         return list(result_avals)
 
     def layout(self, avals: Sequence[ShapedArray], *, target: ForeignFunction, attributes: Attributes,
                result_avals: Sequence[ShapedArray], input_output_aliases: Sequence[tuple[int, int]],
                **params: Any) -> str:
-        """The call as text."""
+        """The call of a function with a declaration, as text."""
         return foreign.layout_of(target, avals, result_avals, dict(input_output_aliases), dict(attributes))
 
-    def eval(self, *args: np.ndarray, **params: Any) -> list[np.ndarray]:
-        layout = self.layout([ShapedArray(x.shape, x.dtype) for x in args], **params)
+    def eval(self, *args: np.ndarray, target: ForeignFunction | Handler, **params: Any) -> list[np.ndarray]:
         outs = [np.empty(a.shape, a.dtype) for a in params["result_avals"]]
+        if isinstance(target, Handler):
+            self.into(target=target, **params)(outs, int, *(np.asarray(x, order="C") for x in args))
+            return outs
+        layout = self.layout([ShapedArray(x.shape, x.dtype) for x in args], target=target, **params)
         aliases = dict(params["input_output_aliases"])
         for operand, result in aliases.items():
             outs[result][...] = args[operand]
         own = [np.ascontiguousarray(x) for k, x in enumerate(args) if k not in aliases]
-        foreign.run(params["target"].address, layout, [*own, *outs])
+        foreign.run(target.address, layout, [*own, *outs])
         return outs
+
+    def into(self, *, target: Handler, attributes: Attributes, result_avals: Sequence[ShapedArray],  # type: ignore[override]
+             input_output_aliases: Sequence[tuple[int, int]], **params: Any) -> Callable[..., None]:
+        return Calls(target, result_avals, dict(input_output_aliases), attributes)
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         return frozenset(("FFI",) if params["has_side_effect"] else ())
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: ForeignFunction,
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: ForeignFunction | Handler,
             **params: Any) -> tuple[Any, Any]:
         raise _refuse(target)
 

@@ -113,6 +113,7 @@ class Primitive:
     linear: bool = False   # in all operands at once
     makes_nan: bool = True   # a result may be NaN though no operand is
     keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
+    of_users: bool = False   # its rules are not Anima's: `jvp` may apply it, and programs with it, to tangents
     uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
     reads_numbers: bool = False  # `jvp` looks at operands that are single numbers and known
@@ -122,7 +123,7 @@ class Primitive:
     on_call: bool = False  # what `body` gives, in the parameter `program`, is compiled when it is called, if ever
     on_words: bool = False                       # `body` is a program on the words that random keys consist of
     linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
-    in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place where tangents are operands
+    in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place for tangents, if any
     taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`

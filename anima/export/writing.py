@@ -41,8 +41,7 @@ WHY = {  # operations that are not exported
                     "it is about a reference that lives outside of the program"),
     "custom_lin": "only a whole derivative can be; export the function, and serialize it with vjp_order=1",
     "stage": "programs have no such equation",
-    "ffi_call": "it is a C function at an address of this process",
-    "ffi_elementwise": "it is a C function at an address of this process",
+    **dict.fromkeys(("ffi_call", "ffi_elementwise"), "it is at an address of this process"),
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "debug_print"), "it calls Python")}
 
 

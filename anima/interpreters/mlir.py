@@ -46,6 +46,8 @@ class LoweredFunction:
 class ModuleContext:
     """The program around an operation that is lowered."""
 
+    platforms = ("cpu",)
+
     def add_keepalive(self, keepalive: Any) -> None:
         """Nothing to do: programs keep the functions that they call."""
 

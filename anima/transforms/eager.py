@@ -55,7 +55,7 @@ class _Met(Trace):
         same = (primitive is self.primitive and len(args) == len(self.args)
                 and all(map(_is_same, args, self.args)) and params == self.params)
         if same and self.out is not None:
-            return self.out
+            return list(self.out) if primitive.multiple_results else self.out
         assert self.parent is not None
         out = under(self.parent, primitive.bind, *args, **params)
         if same:
@@ -67,7 +67,8 @@ class _Met(Trace):
         rule = self.primitive.linearize
         if rule is not None:
             return rule(self, recorder, self.args, tangents, **self.params)
-        return under(PartialTrace(self, recorder), self.primitive.jvp, self.args, tangents, **self.params)
+        args = tuple(self.args), tuple(tangents)  # as all rules are given them
+        return under(PartialTrace(self, recorder), self.primitive.jvp, *args, **self.params)
 
 
 def _is_same(x: Any, own: Any) -> bool:

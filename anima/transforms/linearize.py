@@ -45,8 +45,8 @@ class PartialTrace(Trace):
             return under(self.parent, primitive.bind, *args, **params)
         if primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear))):
             return under(self.recorder, primitive.bind, *args, **params)
-        if primitive.in_tangents is not None:
-            closed = primitive.in_tangents(params)
+        closed = None if primitive.in_tangents is None else primitive.in_tangents(params)
+        if closed is not None:
             outs = under(self, eval_jaxpr, closed.jaxpr, closed.consts, *args)
             return outs if primitive.multiple_results else outs[0]
         avals = [tangent_aval(aval_of(x)) for x in args]

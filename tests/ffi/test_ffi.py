@@ -299,8 +299,10 @@ def test_wrong_options(library: Any) -> None:
     call("scale", Struct((2, 3), "float32"), input_layouts=[(0, 1)], output_layouts=(0, 1))(X, by=1.0)
     with pytest.raises(NotImplementedError, match="declaration says"):
         call("scale", S3, custom_call_api_version=2)
+    with pytest.raises(NotImplementedError, match="another calling convention"):
+        ffi.ffi_lowering("tests.scale", backend_config="n")
     for name, arguments in (("register_ffi_type", ("n", 0)), ("register_ffi_type_id", ("n", 0)),
-                            ("ffi_lowering", ("n",)), ("build_ffi_lowering_function", ("n",))):
+                            ("build_ffi_lowering_function", ("n",))):
         with pytest.raises(NotImplementedError, match="another calling convention"):
             getattr(ffi, name)(*arguments)
 
@@ -311,12 +313,13 @@ def test_registration(library: Any) -> None:
     with pytest.raises(ValueError, match=r"there is another function 'tests.scale' already"):
         ffi.register_ffi_target("tests.scale", ffi.pycapsule(library.outer, DECLARED["scale"]))
     with pytest.raises(ValueError, match=r"the declaration of 'tests.new' is not known"):
-        ffi.register_ffi_target("tests.new", ffi.pycapsule(library.scale))
+        ffi.register_ffi_target("tests.new", library.scale)
     with pytest.raises(TypeError, match="a capsule, a function of ctypes or an address"):
         ffi.register_ffi_target("tests.new", max)
-    with pytest.raises(NotImplementedError, match="on the CPU, not on 'cuda'"):
-        ffi.register_ffi_target("tests.new", capsule, platform="cuda")
-    with pytest.raises(NotImplementedError, match="there are no other conventions"):
+    ffi.register_ffi_target("tests.new", capsule, platform="cuda")
+    with pytest.raises(NotImplementedError, match=r"No FFI handler registered for tests.new on the CPU"):
+        call("new", Struct((), "float32"))(1.0)
+    with pytest.raises(NotImplementedError, match="or by the typed convention; there are no others"):
         ffi.register_ffi_target("tests.new", capsule, api_version=0)
     ffi.register_ffi_target_as_batch_partitionable("tests.scale")
     with pytest.raises(KeyError):

@@ -6,13 +6,18 @@ from typing import Any
 
 from anima.compiler.ir.loops import Call, Const, Expr
 from anima.compiler.lowering.array import Indices, Scope, at, scalar_type
+from anima.compiler.lowering.callback import call_in_place
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.core import foreign
+from anima.core.handlers import Handler
 from anima.core.jaxpr import Eqn
 
 
 @call("ffi_call")
 def _ffi_call(builder: ProgramBuilder, eqn: Eqn) -> None:
+    if isinstance(eqn.params["target"], Handler):
+        call_in_place(builder, eqn)
+        return
     layout = eqn.primitive.layout([v.aval for v in eqn.invars], **eqn.params)  # type: ignore[attr-defined]
     results = [builder.result(v) for v in eqn.outvars]
     aliases = dict(eqn.params["input_output_aliases"])

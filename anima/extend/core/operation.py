@@ -59,7 +59,7 @@ class Primitive(core.Primitive, metaclass=_AnyPrimitive):
     """
 
     cost = 10.0
-    maps_freely = True
+    maps_freely = of_users = True
     lowering: Callable[..., Any] | None = None
     map_primitive = skip_canonicalization = ref_allocating = ref_primitive = False
     is_effectful: Callable[..., bool] | None = None
