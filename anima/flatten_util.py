@@ -33,9 +33,10 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return flat, Unravel(treedef, (), flat.dtype, False)
     avals = list(map(aval_of, leaves))
     dtype, _ = dtypes.lattice_result_type(*((a.dtype, False) for a in avals))
-    weak, mixed = all(a.weak_type for a in avals), any(a.dtype != dtype for a in avals)
+    mixed = any(a.dtype != dtype for a in avals)
+    weak = not mixed and all(a.weak_type for a in avals)
     flat = concatenate([reshape(convert(x, dtype, weak), (a.size,)) for x, a in zip(leaves, avals, strict=True)], 0)
-    return flat, Unravel(treedef, tuple(avals), dtype, mixed)
+    return flat, Unravel(treedef, tuple(ShapedArray(a.shape, a.dtype) for a in avals), dtype, mixed)
 
 
 @record

@@ -13,6 +13,7 @@ from typing import Any
 from anima import tree_engine as engine
 
 _KINDS: dict[Any, int] = {"leaf": 1, list: 2, type(None): 3, tuple: 4, dict: 5}
+_OF_JAX: dict[int, Any] = {1: type(None), 2: tuple, 4: list, 5: dict}
 _TYPES = {number: kind for kind, number in _KINDS.items()}
 
 
@@ -38,6 +39,18 @@ class Forms:
             raise ValueError("A leaf has no children.")
         node = 0 if node_data is None else _made(*node_data, parts)
         return cls(engine.flatten(node, None, False, engine.NAMESPACE)[1])  # type: ignore[call-arg]
+
+    def __setstate__(self: Any, state: Any) -> None:
+        """Of a structure that JAX has pickled: a registry, and nodes in postorder, which are each a kind, how many
+        children, data, and the type where the kind does not say it."""
+        stack: list[Any] = []
+        for kind, arity, data, own, *_ in state[1]:
+            children = stack[len(stack) - arity:]
+            del stack[len(stack) - arity:]
+            made = None if kind == 0 else (data, None) if kind == 3 else (own or _OF_JAX[kind], data)
+            stack.append(self.from_node_data_and_children(state[0], made, children))
+        (whole,) = stack
+        self.spec = whole.spec
 
     def from_iterable_tree(self: Any, arg: Any, /) -> Any:
         """A tree of this structure from one in which each node is some iterable of its children.

@@ -27,6 +27,11 @@ class _Opaque:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "fun":  # of an object that is being made
+            raise AttributeError(name)
+        return getattr(self.fun, name)  # what it holds
+
     def _key(self) -> tuple[Any, ...]:
         held = (*self.fun.args, *self.fun.keywords.values())
         return self.fun.func, len(self.fun.args), *self.fun.keywords, *(

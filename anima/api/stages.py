@@ -77,6 +77,15 @@ class ShapeDtypeStruct:
             self.aval = AbstractRef(self.aval)
         self.sharding = None if sharding is None else _described(sharding, self.aval.shape)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "dtype": self.dtype, "_sharding": self.sharding, "weak_type": self.weak_type,
+                "is_ref": self.is_ref}
+
+    def __setstate__(self, state: Any) -> None:
+        """From what this, or JAX, has pickled."""
+        given = dict(state[1] if isinstance(state, tuple) else state)
+        self.__init__(sharding=given.pop("_sharding"), **given)  # type: ignore[misc]
+
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
     ndim = property(lambda self: self.aval.ndim)

@@ -10,7 +10,7 @@ dimensions not named are whole. `UNCONSTRAINED` leaves a dimension to propagatio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 
 class Unconstrained:
@@ -58,8 +58,8 @@ class PartitionSpec:
     reduced: frozenset[Any]
     _hash: int
 
-    def __init__(self, *partitions: Any, unreduced: Any = frozenset(), reduced: Any = frozenset()) -> None:
-        set_field = object.__setattr__
+    def __new__(cls, *partitions: Any, unreduced: Any = frozenset(), reduced: Any = frozenset()) -> Self:
+        self, set_field = super().__new__(cls), object.__setattr__
         set_field(self, "partitions", tuple([_partition(p) for p in partitions]))
         used = {name for name, _ in _names(self.partitions)}
         for kind, given in (("unreduced", unreduced), ("reduced", reduced)):
@@ -76,6 +76,7 @@ class PartitionSpec:
             raise ValueError(f"unreduced and reduced axes of a PartitionSpec cannot overlap. Got {_set(unreduced)} and "
                              f"{_set(reduced)}")
         set_field(self, "_hash", hash((self.partitions, self.unreduced, self.reduced)))
+        return self
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"A PartitionSpec cannot be changed. Fix: spec.update({name}=...) makes another.")

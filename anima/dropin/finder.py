@@ -21,9 +21,7 @@ from typing import Any
 
 from anima.dropin import defaults
 from anima.dropin.version import JAX_VERSION
-from anima.version import __version__
 
-_VERSION = f"{JAX_VERSION}+anima.{__version__}"
 _ADDED = f"{__package__}."  # where what JAX has, and Anima in another way, stands: anima.dropin.jax.core
 _OURS = "anima"
 # Where libraries import public names from, by what Anima has them in: the files of a package of JAX's show the same.
@@ -175,7 +173,7 @@ def _distribution() -> type:
     """
     class Distribution(sys.modules["importlib.metadata"].Distribution):  # type: ignore[misc, name-defined]
         def __init__(self, name: str) -> None:
-            self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {_VERSION}\n"
+            self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {JAX_VERSION}\n"
 
         def read_text(self, filename: str) -> str | None:
             return self._text if filename == "METADATA" else None

@@ -15,7 +15,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima import tree, tree_util
+from anima import flatten_util, tree, tree_util
 from anima.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, Partial, SequenceKey, keystr
 
 Point = collections.namedtuple("Point", "x y")
@@ -402,6 +402,7 @@ def test_partials_of_partials_are_equal_by_what_they_hold() -> None:
     assert hash(tree.structure(one)) == hash(tree.structure(same)) and tree.structure(one) == tree.structure(same)
     assert tree.structure(one) != tree.structure(other) and one.func == same.func != other.func
     assert one.func != f and repr(one.func) == repr(functools.partial(f, 2, k=3))
+    assert (one.func.func, one.func.args, one.func.keywords) == (f, (2,), {"k": 3})
 
 
 @pytest.mark.parametrize("one, other", [
@@ -467,3 +468,12 @@ def test_trees_at_exit():
             "atexit.register(leaves)\n")
     found = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     assert (found.stdout, found.stderr) == ("[1, 2, 3]\n" * 3, "")
+
+
+def test_unravel_of_equal_types() -> None:
+    """Numbers are as arrays of their types: a state that holds the function stays what it is."""
+    flat, unravel = flatten_util.ravel_pytree([1.0, jnp.ones(2)])
+    other, same = flatten_util.ravel_pytree([jnp.float32(1), jnp.ones(2)])
+    assert unravel == same and hash(unravel) == hash(same) and not flat.weak_type and not other.weak_type
+    assert unravel != flatten_util.ravel_pytree([jnp.ones(1), jnp.ones(2)])[1]
+    assert flatten_util.ravel_pytree([1.0, 2.0])[0].weak_type and not flatten_util.ravel_pytree([1, 2.0])[0].weak_type

@@ -1,9 +1,11 @@
-"""`jax._src.array`: the class of arrays that have a value."""
+"""`jax._src.array`: the class of arrays that have a value, and how those that JAX has pickled are read."""
 
+from collections.abc import Callable
 from typing import Any
 
-from anima.core.array import Array
+from anima.core.array import Array, ConcreteArray
 from anima.core.trace import Tracer
+from anima.numpy import asarray
 
 __all__ = ["ArrayImpl"]
 
@@ -17,3 +19,12 @@ class _Valued(type):
 
 class ArrayImpl(metaclass=_Valued):
     """All arrays but those that stand for values while a function is traced."""
+
+
+def _reconstruct_array(fun: Callable[..., Any], args: tuple[Any, ...], arr_state: Any,
+                       aval_state: dict[str, Any]) -> Array:
+    """An array, from what NumPy's array of its elements is made of, and its weak type."""
+    value = fun(*args)
+    value.__setstate__(arr_state)
+    x = asarray(value)
+    return ConcreteArray(x.value, x.aval.update(weak_type=True)) if aval_state.get("weak_type") else x

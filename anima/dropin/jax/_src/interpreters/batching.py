@@ -6,7 +6,7 @@ from typing import Any
 from anima.numpy import arange
 from anima.transforms.vmap import BatchTrace
 
-__all__ = ["make_iota", "to_elt"]
+__all__ = ["is_vmappable", "make_iota", "to_elt"]
 
 
 def make_iota(axis_size: int) -> Any:
@@ -17,3 +17,8 @@ def make_iota(axis_size: int) -> Any:
 def to_elt(trace: BatchTrace, get_idx: Callable[[], Any], x: Any, spec: int | None) -> Any:
     """What stands for one element of `x`, mapped along its dimension `spec`, while `trace` maps a function."""
     return trace.join(x, spec)
+
+
+def is_vmappable(x: Any) -> bool:
+    """Whether `vmap` takes an object whole, as types of libraries may ask for: none does here."""
+    return False

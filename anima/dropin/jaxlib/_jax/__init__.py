@@ -1,0 +1,1 @@
+"""`jaxlib._jax`: what JAX has written in C++, as far as pickled objects refer to it."""
