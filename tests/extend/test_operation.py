@@ -11,7 +11,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.extend import core
-from anima.interpreters import partial_eval
+from anima.interpreters import ad, partial_eval
 
 X = np.float32([1.0, 2.0, -3.0])
 X_TYPE = core.ShapedArray((3,), np.dtype(np.float32))
@@ -144,6 +144,46 @@ def soft_p() -> Any:
 
 def slope(x: Any) -> Any:
     return 1 / (1 + np.abs(x)) ** 2
+
+def test_rules_get_tuples_and_may_call_jitted_functions_of_the_operation() -> None:
+    """As the derivative of a transform is one: of an operation that is linear in its first operand."""
+    @anima.jit
+    def turned(x: Any, angle: Any) -> Any:
+        return turn_p.bind(x, angle)
+
+    def jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        kinds.append((type(primals), type(tangents)))
+        (x, angle), (dx, da) = primals, tangents
+        parts = [] if type(dx) is ad.Zero else [turned(dx, angle)]
+        parts += [] if type(da) is ad.Zero else [turned(da * x, angle + np.float32(np.pi / 2))]
+        return turn_p.bind(x, angle), sum(parts)
+
+    kinds: list[Any] = []
+    turn_p = core.Primitive("tests_turn")
+    turn_p.def_impl(lambda x, angle: np.asarray(x) * np.cos(np.asarray(angle)))
+    turn_p.def_abstract_eval(lambda x, angle: x)
+    turn_p.def_lowering(lambda x, angle: x * jnp.cos(angle))
+    turn_p.def_jvp(jvp)
+    turn_p.def_transpose(lambda ct, x, angle: [turned(ct, angle), None])
+    for run in (lambda f: f, anima.jit, lambda f: anima.jit(anima.jit(f))):
+        for _ in range(3):  # what was met before is known
+            slopes = run(anima.grad(lambda x, a: turned(x, a) ** 2, argnums=(0, 1)))(2.0, 0.5)
+            np.testing.assert_allclose(slopes, [4 * np.cos(0.5) ** 2, -8 * np.cos(0.5) * np.sin(0.5)], rtol=1e-5)
+        second = run(anima.grad(anima.grad(lambda a: turned(2.0, a))))(0.5)
+        np.testing.assert_allclose(second, -2 * np.cos(0.5), rtol=1e-5)
+    assert set(kinds) == {(tuple, tuple)}
+
+
+def test_sizes_and_dtypes_of_types_may_be_of_other_classes() -> None:
+    """NumPy's integers, as computed from shapes, and its scalar types."""
+    p = core.Primitive("tests_twice")
+    p.def_abstract_eval(lambda x: anima.core.ShapedArray((np.int64(2), *(np.array(x.shape) + 1)), np.float32))
+    p.def_lowering(lambda x: jnp.zeros((2, x.shape[0] + 1)) + x[0])
+    (eqn,) = anima.make_jaxpr(p.bind)(jnp.ones(3)).eqns
+    assert [type(n) for n in eqn.outvars[0].aval.shape] == [int, int] and eqn.outvars[0].aval.dtype == np.dtype("f4")
+    big = anima.jit(lambda x: jnp.cumsum(jnp.sort(p.bind(x), 1), 0) @ p.bind(x).T)(jnp.arange(4000.0))
+    np.testing.assert_array_equal(big, np.zeros((2, 2)))
+
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -12,9 +12,10 @@ import numpy as np
 from anima import errors
 from anima.compiler.scalars.table import enter
 from anima.config import config
-from anima.core import primitive as core
+from anima.core import dtypes, primitive as core
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.dims import index_of
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import trace_to_jaxpr
 from anima.core.state import current
@@ -78,7 +79,10 @@ class Primitive(core.Primitive, metaclass=_AnyPrimitive):
     # ---------------------------------------------------------------- setting rules
 
     def def_abstract_eval(self, abstract_eval: Rule) -> Rule:
-        self.infer = abstract_eval  # type: ignore[method-assign]
+        def infer(*avals: ShapedArray, **params: Any) -> Any:
+            return _as_types(abstract_eval(*avals, **params))
+
+        self.infer = infer  # type: ignore[method-assign]
         return abstract_eval
 
     def_effectful_abstract_eval2 = def_abstract_eval
@@ -88,7 +92,7 @@ class Primitive(core.Primitive, metaclass=_AnyPrimitive):
         def infer(*avals: ShapedArray, **params: Any) -> Any:
             out, effects = effectful_abstract_eval(*avals, **params)
             self._found.effects = frozenset(effects)
-            return out
+            return _as_types(out)
 
         self.infer = infer  # type: ignore[method-assign]
         return effectful_abstract_eval
@@ -227,3 +231,11 @@ def elementwise(name: str, fun: Callable[..., Any], formula: Callable[..., Any],
         raise ValueError(f"there is an operation '{name}' already")
     enter(name, formula)
     return UserElementwise(name, fun, REAL, fun.__doc__ or "", jvp=jvp, operands=operands, cost=cost)
+
+
+def _as_types(found: Any) -> Any:
+    """What a rule of the user's gives as types, with Python's integers for sizes and dtypes for dtypes."""
+    if isinstance(found, (tuple, list)):
+        return [*map(_as_types, found)]
+    return found.update(shape=tuple(map(index_of, found.shape)), dtype=dtypes.np_dtype(found.dtype)) if type(
+        found) is ShapedArray else found
