@@ -133,7 +133,8 @@ class _Future:
 _numbers = itertools.count(1)
 _errors: dict[int, tuple[int, Any]] = {}  # code and message, by the number that stands for the address of an error
 _futures: dict[int, _Future] = {}
-_running = threading.local()  # how many threads the program that calls a handler may use
+_running = threading.local()  # the error of a handler that compiled code has called
+_threads: list[Callable[[], int]] = [int]  # tells how many threads the programs that call handlers may use
 
 
 def _error(code: int, message: str) -> int:
@@ -158,7 +159,7 @@ def _schedule(a: _Task) -> None:
 
 
 def _count_threads(a: _Count) -> None:
-    a.num_threads[0] = getattr(_running, "threads", int)() or 1
+    a.num_threads[0] = _threads[0]() or 1
 
 
 def _create_future(a: _FutureArguments) -> None:
@@ -250,6 +251,30 @@ def type_number(aval: ShapedArray, name: str) -> int:
     return number
 
 
+LAYOUT = {"size": ctypes.sizeof(_Frame), "args": _Frame.args.offset + _Buffers.items.offset,
+          "rets": _Frame.rets.offset + _Buffers.items.offset, "future": _Frame.future.offset,
+          "part": ctypes.sizeof(_Buffer), "data": _Buffer.data.offset}  # for compiled code
+
+
+@ctypes.CFUNCTYPE(c_void_p, c_void_p)
+def wait(number: int) -> int:
+    """The error of work that ends later, when it has ended; 0 if there is none."""
+    (future := _futures[number]).done.wait()
+    del _futures[number]
+    return future.error or 0
+
+
+@ctypes.CFUNCTYPE(None, c_void_p)
+def tell(number: int) -> None:
+    """Notes the error of a call by compiled code, which is about to ask Python to raise it."""
+    _running.failed = number
+
+
+def address(function: Any) -> int:
+    """That of a function of ctypes."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
 class Calls:
     """Calls of a handler on arrays: results, what tells how many threads there are, and operands of the same types each
     time, of which those at the positions in `aliases` are put into the memory of results.
@@ -263,8 +288,10 @@ class Calls:
         self.attributes = _attributes(attributes)
         self.function = _function(handler.address)
         self.local = threading.local()
+        self.record: Any = None  # what compiled code calls it by
 
     def __call__(self, outs: Sequence[np.ndarray], threads: Callable[[], int], *args: np.ndarray) -> None:
+        _take(_running.__dict__.pop("failed", 0), self.handler.name)
         for operand, result in self.aliases.items():
             outs[result][...] = args[operand]
         own = self.local.__dict__
@@ -277,13 +304,18 @@ class Calls:
         for buffer, x in zip(own["results"], outs, strict=True):
             buffer.data = x.ctypes.data
         frame: _Frame = own["frame"]
-        frame.future, _running.threads = None, threads
+        _threads[0] = threads
         failed = self.function(ctypes.byref(frame))
-        if frame.future:
-            (future := _futures[frame.future]).done.wait()
-            del _futures[frame.future]
-            failed = failed or future.error
-        _take(failed, self.handler.name)
+        late, frame.future = wait(frame.future) if frame.future else 0, None
+        _take(failed or late, self.handler.name)
+
+    def template(self) -> tuple[Any, int, int]:
+        """The frame of this thread, room for addresses, and descriptions of the arrays, in a row; how many operands,
+        and arrays, there are."""
+        own = self.local.__dict__
+        parts = [*own["operands"], *own["results"]]
+        data = b"".join([bytes(own["frame"]), bytes(8 * len(parts)), *map(bytes, parts)])
+        return ctypes.create_string_buffer(data, len(data)), len(own["operands"]), len(parts)
 
     def _buffer(self, aval: ShapedArray) -> _Buffer:
         sizes = (c_int64 * max(aval.ndim, 1))(*aval.shape)

@@ -17,6 +17,8 @@ import numpy as np
 
 from anima.compiler.lowering.callback import HostFunction, InPlace
 from anima.core.avals import ShapedArray
+from anima.core.handlers import Calls
+from anima.runtime.handler_calls import way_of
 from anima.runtime.threads import num_threads
 from anima.spans import recorder, span
 
@@ -62,7 +64,7 @@ class _OnMemory:
 
     @property
     def way(self) -> int:
-        return getattr(self.write, "way", 0)
+        return way_of(self.write) if isinstance(self.write, Calls) else getattr(self.write, "way", 0)
 
     def __call__(self, address: int) -> None:
         places = tuple(self.words.from_address(address))

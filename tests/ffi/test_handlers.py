@@ -15,6 +15,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import ShapeDtypeStruct as Struct, export, ffi, lax
+from anima.core import handlers
 from anima.errors import JaxRuntimeError
 from anima.extend.core import Primitive
 from anima.interpreters import mlir
@@ -228,6 +229,24 @@ def test_memory_of_results_and_threads_and_later_ends() -> None:
         np.testing.assert_array_equal(run(lambda x: one("negated_later")(one("negated_later")(x) - 1))(X), x + 1)
         with pytest.raises(JaxRuntimeError, match="ABORTED: seven"):
             run(one("negated_later"))(X + 7)
+
+
+def test_what_compiled_code_does_after_the_first_call() -> None:
+    """It calls handlers without Python, but to wait, and to raise what one gives."""
+    later, doubled = anima.jit(one("negated_later")), anima.jit(one("doubled"))
+    for _ in range(3):
+        np.testing.assert_array_equal(later(X), -np.asarray(X))
+        np.testing.assert_array_equal(doubled(X), 2 * np.asarray(X))
+        with pytest.raises(JaxRuntimeError, match="ABORTED: seven"):
+            later(X + 7)
+    many = anima.jit(lambda x: lax.scan(lambda x, _: (one("negated_later")(x) + 1, mix(x)[0]), x, None, length=50))
+    for _ in range(2):
+        last, rows = many(X)
+        np.testing.assert_array_equal(last, X)
+        np.testing.assert_array_equal(rows[::2], np.broadcast_to(np.asarray(X) * 2 + 1007.5, (25, 2, 3)))
+    with pytest.raises(JaxRuntimeError, match="ABORTED: seven"):
+        many(X + 7)
+    assert not handlers._errors and not handlers._futures
 
 
 def test_calls_from_several_threads() -> None:
