@@ -180,7 +180,7 @@ _compiled = jit(ffi_elementwise_p.bind, static_argnames=("target", "attributes",
 def _result(given: Any) -> ShapedArray:
     if not hasattr(given, "shape") or not hasattr(given, "dtype"):
         raise TypeError(f"ffi_call: result_shape_dtypes are to have a shape and a dtype, got {given!r}.")
-    return ShapedArray(tuple(given.shape), dtypes.canonicalize_dtype(given.dtype))
+    return ShapedArray(tuple(given.shape), dtypes.np_dtype(given.dtype))
 
 
 def _check_layouts(layouts: Sequence[Any] | None, avals: Sequence[ShapedArray]) -> None:

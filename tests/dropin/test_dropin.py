@@ -125,10 +125,15 @@ print("all")
 def test_core_is_the_public_one():
     assert under_jax("""
 import jax, jax.core, jax._src.core
+import numpy as np
 print(jax.core.Tracer.__module__, jax.dtypes.prng_key.__module__)
+types = jax.core.ShapedArray((np.int64(2),), jax.numpy.float64), jax.core.ShapedArray([3], float, weak_type=True)
+print(types, [type(n) for n in types[0].shape])
 print(hasattr(jax.core, "stage"), hasattr(jax, "compiler"), hasattr(jax, "runtime"))
 print(jax._src.core.trace_state_clean(), jax.jit(lambda x: x if jax._src.core.trace_state_clean() else x + 1)(1))
-""") == "jax._src.core jax.dtypes\nFalse False False\nTrue 2\n"
+""") == "jax._src.core jax.dtypes\n" \
+        "(ShapedArray(float64[2]), ShapedArray(float64[3], weak_type=True)) [<class 'int'>]\n" \
+        "False False False\nTrue 2\n"
 
 
 @pytest.mark.parametrize("statement, error", [

@@ -78,7 +78,8 @@ class ShapedArray(metaclass=_TypesOfArrays):
     def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None,
                 vma: frozenset[Any] = frozenset(), manual_axis_type: Any = None,
                 memory_space: Any = None) -> avals.ShapedArray:  # type: ignore[misc]
-        whole = avals.ShapedArray(tuple(shape), dtypes.canonicalize_dtype(dtype), weak_type, vma)
+        sizes = tuple(int(n) if isinstance(n, np.integer) else n for n in shape)
+        whole = avals.ShapedArray(sizes, dtypes.np_dtype(dtype), weak_type, vma)
         return avals.sharded(whole, sharding)
 
 
