@@ -34,6 +34,7 @@ _MOST_SIZE = 1 << 22  # that a comparison is looked at for
 _TRIES = 4000
 _FURTHER = ((1, 4), (200, 400), (3000, 3300))  # where else a function is looked at: sizes, of each variable, ...
 _MOST_ELEMENTS = 1 << 21                         # ... whose product is at most this one
+_FEW = (2, 2)  # values of some variables, where the others are larger
 here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
 
@@ -279,10 +280,14 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _further(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]]) -> Iterator[dict[str, int]]:
-    """Values that are much smaller and much larger than those of most points."""
+    """Values that are much smaller and much larger than those of most points, and of several variables, than others."""
     rng, most = random.Random(1), int(_MOST_ELEMENTS ** (1 / len(points[0])))
-    for low, high in dict.fromkeys((min(low, most // 2), min(high, most)) for low, high in _FURTHER):
-        guesses = ({name: rng.randint(low, high) for name in points[0]} for _ in range(_TRIES // 20))
+    mixed = [(_FEW, _FURTHER[1]), (_FURTHER[1], _FEW)] if len(points[0]) > 1 else []
+    for ranges in dict.fromkeys(
+            tuple((max(min(low, most // 2), 1), min(high, most)) for low, high in ranges)
+            for ranges in [*zip(_FURTHER, strict=True), *mixed]):
+        turns = list(zip(points[0], itertools.cycle(ranges), strict=False))
+        guesses = ({name: rng.randint(*ends) for name, ends in turns} for _ in range(_TRIES // 20))
         values = next((g for g in guesses if _may_be(g, sizes) and g not in points), None)
         if values is not None:
             yield values

@@ -257,10 +257,12 @@ def min_dim(d1: Any, d2: Any) -> Any:
 
 
 def slice_ends(entry: slice, size: int) -> tuple[int, int, int]:
-    """`entry.indices(size)`, where ends may be sizes that are more than numbers."""
-    if type(size) is int and not any(isinstance(end, Dim) for end in (entry.start, entry.stop)):
+    """`entry.indices(size)`, where ends and the step may be sizes that are more than numbers."""
+    if type(size) is int and not any(isinstance(given, Dim) for given in (entry.start, entry.stop, entry.step)):
         return entry.indices(size)
-    step = 1 if entry.step is None else operator.index(entry.step)
+    step = 1 if entry.step is None else index_of(entry.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
     def end(given: Any, default: int) -> int:
@@ -275,9 +277,11 @@ def slice_ends(entry: slice, size: int) -> tuple[int, int, int]:
 
 def slice_length(start: int, stop: int, step: int) -> int:
     """How many numbers there are in such a range."""
-    if type(start) is int is type(stop):
+    if type(start) is int is type(stop) is type(step):
         return len(range(start, stop, step))
-    return max_dim((stop - start + step - (1 if step > 0 else -1)) // step, 0)
+    if step < 0:
+        start, stop, step = -start, -stop, -step
+    return max_dim((stop - start + step - 1) // step, 0)
 
 
 def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:

@@ -102,6 +102,12 @@ class SymbolicDim:
     def __neg__(self) -> Size:
         return self * -1
 
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Size:
+        return max_size(self, -self)
+
     def __sub__(self, other: Any) -> Size:
         return NotImplemented if self._terms_of(other) is None else self + -1 * other
 
@@ -585,6 +591,8 @@ for _name in (
     "divmod",
     "rdivmod",
     "neg",
+    "pos",
+    "abs",
     "pow",
 ):
     _add_arithmetic(f"__{_name}__")

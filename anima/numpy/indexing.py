@@ -23,7 +23,7 @@ from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes, check_countable, max_dim, slice_ends, slice_length
+from anima.core.avals import broadcast_shapes, check_countable, max_dim, min_dim, slice_ends, slice_length
 from anima.core.dims import Dim
 from anima.core.placement import pulls
 from anima.core.state import current
@@ -50,12 +50,26 @@ class StaticSlice:
     @property
     def low(self) -> int:
         """The smallest index of the span."""
-        return self.start if self.step > 0 or not self.size else self.start + (self.size - 1) * self.step
+        if self.step > 0 or not self.size:
+            return self.start
+        return min_dim(self.start + (self.size - 1) * self.step, self.start + 1)  # of a size that may be 0, too
 
     @property
     def high(self) -> int:
         """One more than the largest index of the span."""
         return self.low + max_dim((self.size - 1) * abs(self.step) + 1, 0) if self.size else self.low
+
+    @property
+    def turned(self) -> bool:
+        """Whether there are elements in reverse order, for all that is known of its size."""
+        return self.step < 0 and (isinstance(self.size, Dim) or self.size > 1)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements are known to be next to each other."""
+        if isinstance(self.size, Dim) or isinstance(self.step, Dim):
+            return type(self.step) is int and self.step in (1, -1)
+        return self.step in (1, -1) or self.size <= 1
 
 
 @dataclass(slots=True)
@@ -349,7 +363,7 @@ def _static(plan: Subscript) -> Array:
     x = plan.operand
     spans = [StaticSlice(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
     x = sh.slice(x, [s.low for s in spans], [s.high for s in spans], [abs(s.step) if s.size else 1 for s in spans])
-    backwards = [i for i, s in enumerate(spans) if s.step < 0 and s.size > 1]
+    backwards = [i for i, s in enumerate(spans) if s.turned]
     x = sh.rev(x, backwards) if backwards else x
     ints = [i for i, a in enumerate(plan.axes) if isinstance(a, int)]
     return sh.squeeze(x, ints) if ints else x
@@ -362,7 +376,7 @@ def _dynamic(plan: Subscript) -> Array:
     sizes, rest, removed = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
         if isinstance(a, StaticSlice):
-            whole = a.step != 1
+            whole = isinstance(a.step, Dim) or a.step != 1
             starts.append(0 if whole else a.start)
             sizes.append(n if whole else a.size)
             rest.append(a if whole else StaticSlice(0, 1, a.size))

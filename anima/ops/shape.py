@@ -506,7 +506,7 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     ends = (0 if start_index is None else start_index, shape[axis] if limit_index is None else limit_index)
     start, limit = (i + shape[axis] if i < 0 else i for i in map(index_of, ends))
     starts, steps = [0] * len(shape), [1] * len(shape)
-    starts[axis], steps[axis] = start, operator.index(stride)
+    starts[axis], steps[axis] = start, index_of(stride)
     return slice(operand, starts, _replace(shape, axis, limit), steps)
 
 

@@ -27,6 +27,15 @@ CASES: list[tuple[str, Callable[[Any], Any], str, list[tuple[int, ...]]]] = [
     ("between", lambda x: x[-20:-3], "a", [(1,), (4,), (30,)]),
     ("in steps", lambda x: x[2::2], "a", [(1,), (2,), (3,), (8,)]),
     ("backwards", lambda x: x[::-1], "a", [(1,), (5,)]),
+    ("every b-th of the first", lambda x: x[:4:x.shape[1]], "c, b", [(20, 2), (3, 4), (1, 1), (4, 1)]),
+    ("every b-th backwards", lambda x: x[2::-x.shape[1]], "c, b", [(20, 2), (1, 3), (2, 1), (3, 1)]),
+    ("every b-th of 20", lambda x: x[::x.shape[1]], "20, b", [(20, 1), (20, 7), (20, 30)]),
+    ("in steps that are computed", lambda x: lax.slice_in_dim(x, 0, x.shape[0], 1 + x.shape[0] // 4), "b",
+     [(1,), (5,), (12,)]),
+    ("backwards to", lambda x: x[:2:-2], "a", [(1,), (2,), (3,), (4,), (20,)]),
+    ("backwards within", lambda x: x[2:0:-2], "a", [(1,), (2,), (3,), (20,)]),
+    ("backwards from", lambda x: x[-3::-1], "a", [(1,), (2,), (3,), (20,)]),
+    ("every b-th written", lambda x: x.at[::x.shape[1]].set(7.0), "c, b", [(20, 2), (3, 4), (1, 1)]),
     ("at most", lambda x: jnp.ones(min_dim(x.shape[0], 4)), "a", [(1,), (4,), (9,)]),
     ("at least", lambda x: jnp.ones(max_dim(x.shape[0] - 5, 0)), "a", [(1,), (5,), (9,)]),
     ("filled up", lambda x: jnp.pad(x, (0, max_dim(8 - x.shape[0], 0))), "a", [(1,), (8,), (9,)]),
@@ -53,6 +62,7 @@ def test_one_program_has_the_right_sizes(fun: Callable[[Any], Any], spec: str, s
 def test_sizes_of_results_say_what_is_chosen() -> None:
     of = {text: ex.export(anima.jit(fun))(struct(spec)).out_avals[0].shape for text, fun, spec, _ in CASES}
     assert str(of["first"]) == "(min(20, a),)" and str(of["at least"]) == "(max(a - 5, 0),)"
+    assert str(of["every b-th of 20"]) == "(floordiv(19, b) + 1, b)"
     assert str(of["filled up"]) == "(max(- a + 8, 0) + a,)" and str(of["singular values"]) == "(min(b, a),)"
 
 
@@ -139,6 +149,12 @@ def test_texts_with_negative_numbers(text: str, wanted: str) -> None:
 def test_shapes_of_arguments_that_are_given_anew() -> None:
     specs = ex.symbolic_args_specs((1.0, np.ones((2, 3))), ("a,", "a, b, c"))
     assert str([s.shape for s in specs]) == "[(a,), (a, b, c)]"
+
+
+def test_what_differs_for_few_of_one_size_and_many_of_another_is_refused() -> None:
+    for f in (lambda c, b: len(range(min(4, c))[::b]), lambda c, b: 3 + (b > 4 * c)):
+        with pytest.raises(InconclusiveDimensionOperation, match="depends on the values of sizes"):
+            ex.export(anima.jit(lambda x, f=f: jnp.ones(f(*map(np.int64, x.shape))) + x.sum()))(struct("c, b"))
 
 
 @pytest.mark.parametrize("f", [
