@@ -40,6 +40,8 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("variance", lambda x: jnp.var(x, axis=0, keepdims=True), "a, 3", "(1, 3)", [(2, 3), (9, 3)]),
     ("flat", lambda x: x.reshape(-1), "a, b", "(a*b,)", [(2, 3), (5, 1)]),
     ("merged", lambda x: x.reshape(x.shape[0] * x.shape[1], 2), "a, b, 2", "(a*b, 2)", [(2, 3, 2)]),
+    ("rows of what is left", lambda x: x.reshape(x.shape[0], -1), "a, 2, 3", "(a, 6)", [(1, 2, 3), (5, 2, 3)]),
+    ("as many as rows", lambda x: jnp.reshape(x, [-1, x.shape[1] * 3]), "a, b, 3", "(a, 3*b)", [(2, 1, 3), (1, 4, 3)]),
     ("halves", lambda x: x.reshape(2, x.shape[0] // 2), "2*a", "(2, a)", [(6,), (2,)]),
     ("product", lambda x: x @ x.T, "a, b", "(a, a)", [(3, 4), (1, 2)]),
     ("differences", lambda x: x[1:] - x[:-1], "a + 1", "(a,)", [(4,), (2,)]),
@@ -171,10 +173,26 @@ def test_decisions_by_sizes_are_refused() -> None:
                 lambda x: x * np.cos(x.shape[0]), lambda x: x.sum() if x.shape[0] == 11 else x):
         with pytest.raises(InconclusiveDimensionOperation):
             ex.export(anima.jit(fun))(x)
+    for rest in (lambda x: x.reshape(x.shape[0], -1, 3), lambda x: x.reshape(-1, 8)):
+        with pytest.raises(InconclusiveDimensionOperation, match="does not evenly divide"):
+            ex.export(anima.jit(rest))(struct("a, 4"))
+    with pytest.raises(ValueError, match="may be 1, or more"):
+        ex.export(anima.jit(jnp.squeeze))(struct("a, 4"))
+    more = ex.export(anima.jit(jnp.squeeze))(struct("a, 1", constraints=["a >= 2"]))
+    assert str(more.out_avals[0].shape) == "(a,)"
     same = ex.export(anima.jit(lambda x: x if x.shape[0] >= 1 and x.shape[0] != 3 else -x))(x)
     assert same.call(jnp.ones((3, 3)))[0, 0] == 1
     with pytest.raises(TypeError):
         ex.export(anima.jit(lambda x: x + x.T))(x)
+
+
+@pytest.mark.parametrize("fun", [lambda x: jnp.tile(x, (3, 1, 1)), lambda x: anima.random.gamma(anima.random.key(0), x)])
+def test_programs_of_one_size_are_not_those_of_sizes_that_are_not_known(fun: Callable[[Any], Any]) -> None:
+    with threefry_partitionable(True):
+        exported = ex.export(anima.jit(fun))(struct("a, 4"))
+        for point in exported.points:
+            x = jnp.ones((point["a"], 4))
+            np.testing.assert_array_equal(anima.jit(fun)(x), exported.call(x))
 
 
 def test_sizes_are_known_to_exported_functions_alone() -> None:
