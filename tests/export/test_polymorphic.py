@@ -47,6 +47,13 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("differences", lambda x: x[1:] - x[:-1], "a + 1", "(a,)", [(4,), (2,)]),
     ("twice", lambda x: jnp.concatenate([x, x, x[:1]]), "a", "(2*a + 1,)", [(4,), (1,)]),
     ("numbers", lambda x: jnp.arange(x.shape[0]) + x * x.shape[0], "a", "(a,)", [(4,), (1,)]),
+    ("numbers from 3", lambda x: jnp.arange(3, x.shape[0]), "a", "(max(a - 3, 0),)", [(1,), (3,), (9,)]),
+    ("numbers backwards", lambda x: jnp.arange(x.shape[0], 0, -1, dtype="int8"), "a", "(a,)", [(1,), (5,)]),
+    ("numbers in steps", lambda x: jnp.arange(0, 10, x.shape[0], jnp.bfloat16), "a", "(floordiv(9, a) + 1,)",
+     [(1,), (4,), (12,)]),
+    ("grid", lambda x: jnp.mgrid[1:x.shape[0], :3], "a", "(2, a - 1, 3)", [(1,), (4,)]),
+    ("frequencies", lambda x: jnp.fft.fftfreq(x.shape[0], 0.5), "a", "(a,)", [(1,), (4,), (5,)]),
+    ("some frequencies", lambda x: jnp.fft.rfftfreq(x.shape[0]), "a", "(floordiv(a, 2) + 1,)", [(1,), (4,), (5,)]),
     ("numbers of both", lambda x: jnp.full((x.shape[0] + x.shape[1],), x.size), "a, b", "(b + a,)", [(2, 3)]),
     ("padded", lambda x: jnp.pad(x, 1), "a, b", "(a + 2, b + 2)", [(2, 3)]),
     ("loop", lambda x: lax.scan(lambda c, v: (c + v.sum(), c), 0.0, x)[1], "a, b", "(a,)", [(4, 3), (1, 1)]),
@@ -173,6 +180,9 @@ def test_decisions_by_sizes_are_refused() -> None:
                 lambda x: x * np.cos(x.shape[0]), lambda x: x.sum() if x.shape[0] == 11 else x):
         with pytest.raises(InconclusiveDimensionOperation):
             ex.export(anima.jit(fun))(x)
+    for numbers in (lambda x: jnp.arange(0.0, x.shape[0]), lambda x: jnp.arange(0, x.shape[0], 0)):
+        with pytest.raises(ValueError, match="arange: "):
+            ex.export(anima.jit(numbers))(x)
     for rest in (lambda x: x.reshape(x.shape[0], -1, 3), lambda x: x.reshape(-1, 8)):
         with pytest.raises(InconclusiveDimensionOperation, match="does not evenly divide"):
             ex.export(anima.jit(rest))(struct("a, 4"))
@@ -186,7 +196,8 @@ def test_decisions_by_sizes_are_refused() -> None:
         ex.export(anima.jit(lambda x: x + x.T))(x)
 
 
-@pytest.mark.parametrize("fun", [lambda x: jnp.tile(x, (3, 1, 1)), lambda x: anima.random.gamma(anima.random.key(0), x)])
+@pytest.mark.parametrize("fun", [lambda x: jnp.tile(x, (3, 1, 1)),
+                                 lambda x: anima.random.gamma(anima.random.key(0), x)])
 def test_programs_of_one_size_are_not_those_of_sizes_that_are_not_known(fun: Callable[[Any], Any]) -> None:
     with threefry_partitionable(True):
         exported = ex.export(anima.jit(fun))(struct("a, 4"))
