@@ -86,7 +86,8 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
 
 def _from_slice(part: slice, name: str) -> Array:
     """start:stop:step as arange; an imaginary step is a number of points."""
-    start, stop, step = (v if v is None or isinstance(v, Dim) else static_value(v, f"slice of anima.numpy.{name}").item()
+    context = f"slice of anima.numpy.{name}"
+    start, stop, step = (v if v is None or isinstance(v, Dim) else static_value(v, context).item()
                          for v in (part.start, part.stop, part.step))
     start = 0 if start is None else start
     if isinstance(step, complex):
