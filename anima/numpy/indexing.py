@@ -24,7 +24,7 @@ from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes, check_countable, max_dim, min_dim, slice_ends, slice_length
-from anima.core.dims import Dim
+from anima.core.dims import Dim, least_size
 from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing, wrap
@@ -271,8 +271,10 @@ def _known(entry: Any, size: int, axis: int, clamp: bool, wrap: bool) -> Any:
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-    if clamp and not (-size if wrap else 0) <= entry < size:
-        _check_static(entry, axis, size)
+    least = least_size(size)
+    if clamp and not (-least if wrap else 0) <= entry < least:
+        if not isinstance(size, Dim):
+            _check_static(entry, axis, size)
         return as_array(_narrow_int(entry))
     return entry + size if wrap and entry < 0 else entry
 
@@ -339,7 +341,8 @@ def _row(x: Array, index: int) -> Array:
     n = shape[0]
     if not n:
         raise IndexError("index is out of bounds for axis 0 with size 0")
-    if not -n <= index < n:
+    least = least_size(n)
+    if not -least <= index < least:
         return _dynamic(analyse(x, index))
     index = index + n if index < 0 else index
     if n > 1:
@@ -399,8 +402,10 @@ def _narrow_int(index: int) -> np.ndarray:
 
 
 def wrapped(index: Any, size: int) -> Any:
-    """An index array with negative indices counted from the end; known ones at once."""
+    """An index array with negative indices counted from the end; known ones at once, if the end is known."""
     check_countable("indexing", size)
+    if isinstance(index, np.ndarray) and isinstance(size, Dim):
+        index = as_array(narrow_index(index))
     if isinstance(index, np.ndarray):
         index = narrow_index(index)
         return np.where(index < 0, index + _I32.type(size), index)
@@ -459,7 +464,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(_narrow_int(a))
+            columns.append(as_array(_narrow_int(a)) if isinstance(a, Dim) else _narrow_int(a))
         else:
             columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):

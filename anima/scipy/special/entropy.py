@@ -42,7 +42,7 @@ def _entr(x: Any) -> Any:
     return -logarithms.xlogy(x, x)
 
 
-_entr.defjvps(lambda t, out, x: -t * (jnp.log(x) + 1))  # of one variable: x / x and its derivatives are lost in rounding
+_entr.defjvps(lambda t, out, x: -t * (jnp.log(x) + 1))  # without x / x, whose derivatives are lost in rounding
 
 
 def entr(x: Any) -> Any:
