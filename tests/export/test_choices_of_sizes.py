@@ -58,6 +58,8 @@ CASES: list[tuple[str, Callable[[Any], Any], str, list[tuple[int, ...]]]] = [
     ("rolled", lambda x: jnp.roll(x, 15), "a", [(1,), (4,), (30,)]),
     ("windows", lambda x: lax.conv_general_dilated(x, jnp.ones((3, 3, 1, 1)), **SAME), "1, h, w, 1",
      [(1, 4, 3, 1), (1, 7, 8, 1), (1, 1, 2, 1)]),
+    ("windows of all rows", lambda x: lax.reduce_window(x, 0.0, lax.add, (2, x.shape[0]), (1, 1), "VALID"), "a, 8",
+     [(2, 8), (7, 8), (12, 8)]),
     ("steps", lambda x: lax.fori_loop(0, min_dim(x.shape[0], 4), lambda i, c: c + x[i], 0.0), "a", [(1,), (4,), (9,)]),
 ]
 
