@@ -385,7 +385,9 @@ def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     others = [tree.leaves(f) for f in found]
     shapes = [fit_shape(fit, [x[k].shape for x in others]) for k in range(len(outs))]
     for point, result in tried.further:
-        if not isinstance(result, Exception) and [x.shape for x in tree.leaves(result)] != [*map(point.shape, shapes)]:
+        if isinstance(result, Exception):
+            continue
+        if [[*map(int, x.shape)] for x in tree.leaves(result)] != [[*map(int, point.shape(s))] for s in shapes]:
             raise InconclusiveDimensionOperation(
                 f"The sizes of results depend on the values of sizes that are not known: what they are for "
                 f"{fit.points} is wrong for {point.values}.")

@@ -286,7 +286,7 @@ def slice_length(start: int, stop: int, step: int) -> int:
 
 def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:
     """NotImplementedError for a dimension with more elements than there are integers of 32 bits."""
-    if isinstance(size, int) and size > 1 << 31 and np.dtype(dtype) in (np.int32, np.uint32):
+    if isinstance(size, int) and int(size) > 1 << 31 and np.dtype(dtype) in (np.int32, np.uint32):
         raise NotImplementedError(
             f"{name}: {np.dtype(dtype).name} has no numbers for all of the {size:,} elements of a dimension. "
             "Fix: make two dimensions of it by reshape, or take a part of it by a slice.")
@@ -331,7 +331,7 @@ def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:
     ndim = max(map(len, shapes))
     out = []
     for axis in range(-ndim, 0):
-        sizes = {s[axis] for s in shapes if -axis <= len(s)} - {1}
+        sizes = {n for s in shapes if -axis <= len(s) and ((n := s[axis]) != 1 or isinstance(n, Dim))}
         if len(sizes) > 1:
             raise TypeError(f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.")
         out.append(sizes.pop() if sizes else 1)

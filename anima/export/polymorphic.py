@@ -119,7 +119,7 @@ class SymbolicExported(Exported):
         the program for them. That there is none is for calls to say."""
         try:
             found = self.at(values)
-        except ValueError:
+        except (ValueError, NotImplementedError):
             return
         if isinstance(given, Exception):
             what = f"gives an error there: {given}"

@@ -61,7 +61,15 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("softmax", lambda x: anima.nn.softmax(x), "a, b", "(a, b)", [(2, 3), (4, 1)]),
     ("middle", lambda x: x[x.shape[0] // 2], "a", "()", [(5,), (1,)]),
     ("rows", anima.vmap(jnp.sort), "a, b", "(a, b)", [(2, 3)]),
+    ("rows reshaped", anima.vmap(lambda x: x.reshape(x.shape[0], 1)), "a, b", "(a, b, 1)", [(2, 3), (1, 1)]),
+    ("rows times one", lambda x: anima.vmap(lambda v: jnp.outer(v, x[0]).reshape(-1))(x), "a, b", "(a, b^2)",
+     [(2, 3), (1, 3)]),
     ("gradient", anima.grad(loss), "a, b", "(a, b)", [(2, 3)]),
+    ("columns of a Jacobian", anima.jacfwd(lambda x: x.sum(0) ** 2), "a, 4", "(4, a, 4)", [(1, 4), (3, 4)]),
+    ("rows of a Jacobian", anima.jacrev(lambda x: x[:, None] * x), "a", "(a, a, a)", [(1,), (3,)]),
+    ("Hessian", anima.hessian(lambda x: (x ** 3).sum()), "a", "(a, a)", [(1,), (3,)]),
+    ("attention", lambda x: anima.nn.dot_product_attention(x, x, x, is_causal=True), "2, a, 3, 4", "(2, a, 3, 4)",
+     [(2, 1, 3, 4), (2, 5, 3, 4)]),
     ("inner", lambda x: anima.jit(loss)(x) + x.shape[0], "a", "()", [(4,)]),
     ("remainder", lambda x: x[: x.shape[0] % 3 + 1], "a", "(min(mod(a, 3) + 1, a),)", [(5,), (7,), (1,), (2,)]),
 ]
@@ -177,6 +185,7 @@ def test_decisions_by_sizes_are_refused() -> None:
     x = struct("a, b")
     for fun in (lambda x: x if x.shape[0] > x.shape[1] else -x, lambda x: x[:3] if x.shape[0] >= 3 else x,
                 lambda x: [x[i] for i in range(x.shape[0])], lambda x: x + np.ones(x.shape, F32),
+                lambda x: x[jnp.triu_indices(x.shape[0])],
                 lambda x: x * np.cos(x.shape[0]), lambda x: x.sum() if x.shape[0] == 11 else x):
         with pytest.raises(InconclusiveDimensionOperation):
             ex.export(anima.jit(fun))(x)
