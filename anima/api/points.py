@@ -13,6 +13,7 @@ looked at much smaller and much larger sizes, too.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -30,7 +31,8 @@ from anima.errors import InconclusiveDimensionOperation
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
 POINTS = 3
 _MOST_POINTS = 12
-_MOST_SIZE = 1 << 22  # that a comparison is looked at for
+_MOST_SIZE = 1 << 22  # that a comparison is looked at for, in arguments of at most ...
+_MOST_GIVEN = 1 << 24  # ... so many elements: functions of NumPy may make as many
 _TRIES = 4000
 _FURTHER = ((1, 4), (200, 400), (3000, 3300))  # where else a function is looked at: sizes, of each variable, ...
 _MOST_ELEMENTS = 1 << 21                         # ... whose product is at most this one
@@ -247,6 +249,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """
     leaves, structure = tree.flatten((args, kwargs))
     sizes = symbolic_sizes(x.shape for x in leaves if is_symbolic(x))
+    counts = [n for x in leaves if is_symbolic(x) and isinstance(n := math.prod(x.shape), SymbolicDim)]
 
     def at(point: Point) -> Any:
         given, named = structure.unflatten([at_point(x, point) for x in leaves])
@@ -269,7 +272,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     check(tried)
     if len(tried.points) == POINTS and (len(points[0].values) > 1 or tried.asked()):
         tried.add(_another(sizes, [p.values for p in tried.points], seen), at)
-    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes)) is not None:
+    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes, counts)):
         tried.add(point, at)
     for values in _further(sizes, [p.values for p in tried.points]):
         try:
@@ -305,8 +308,9 @@ def _another(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]], 
     return Point(max(guesses, key=told))
 
 
-def _undecided(tried: Tried, sizes: Sequence[SymbolicDim]) -> Point | None:
-    """A point where comparisons have results that they had at one other at most, as many as possible; None for none."""
+def _undecided(tried: Tried, sizes: Sequence[SymbolicDim], counts: Sequence[SymbolicDim]) -> Point | None:
+    """A point where comparisons have results that they had at one other at most, as many as possible; None for none.
+    `counts` are the numbers of elements of arguments."""
     met = [*tried.points, *(point for point, _ in tried.failed)]
     asked = tried.asked()
     wanted = []
@@ -318,7 +322,8 @@ def _undecided(tried: Tried, sizes: Sequence[SymbolicDim]) -> Point | None:
     best, most = None, 0
     for values in _near(wanted, _candidates(sizes, asked), sizes):
         count = sum(_is_more(more, values) is result for more, result in wanted)
-        if count > most and all(values.items() - p.values.items() for p in met):
+        if (count > most and all(values.items() - p.values.items() for p in met)
+                and all(n.at(values) <= _MOST_GIVEN for n in counts)):
             best, most = values, count
             if count == len(wanted):
                 break

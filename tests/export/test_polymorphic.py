@@ -205,6 +205,15 @@ def test_decisions_by_sizes_are_refused() -> None:
         ex.export(anima.jit(lambda x: x + x.T))(x)
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_random_numbers_of_generators_that_make_four_at_a_time(impl: str) -> None:
+    key = anima.random.key(3, impl=impl)
+    for fun in (lambda x: anima.random.uniform(key, x.shape), lambda x: anima.random.bits(key, x.shape[:1], "uint8")):
+        exported = ex.deserialize(ex.export(anima.jit(fun))(struct("a, 5")).serialize())
+        for n in (1, 3, 4, 9):
+            np.testing.assert_array_equal(exported.call(jnp.ones((n, 5))), fun(jnp.ones((n, 5))))
+
+
 @pytest.mark.parametrize("fun", [lambda x: jnp.tile(x, (3, 1, 1)),
                                  lambda x: anima.random.gamma(anima.random.key(0), x)])
 def test_programs_of_one_size_are_not_those_of_sizes_that_are_not_known(fun: Callable[[Any], Any]) -> None:
