@@ -12,9 +12,11 @@ from anima import errors, tree
 from anima.api.autodiff import check_input, check_output_dtype, jvp, select_arguments, vjp
 from anima.api.mapping import vmap
 from anima.core import dtypes
+from anima.core.dims import Dim
 from anima.core.trace import aval_of
 from anima.ops.broadcast import zeros
-from anima.ops.elementwise import convert
+from anima.ops.elementwise import add, convert, eq
+from anima.ops.linalg import compare
 from anima.ops.shape import reshape, split
 from anima.util import wraps
 
@@ -25,9 +27,12 @@ def _basis(leaves: Sequence[Any]) -> list[Any]:
     total, out, start = sum(sizes), [], 0
     for x, size in zip(leaves, sizes, strict=True):
         aval = aval_of(x)
-        block = np.zeros((total, size), aval.dtype)
-        block[start + np.arange(size), np.arange(size)] = 1
-        out.append(convert(block.reshape((total, *aval.shape)), aval.dtype, aval.weak_type))
+        if isinstance(total, Dim):
+            block = compare(lambda row, column, start=start: eq(row, add(column, np.int32(start))), (total, size))
+        else:
+            block = np.zeros((total, size), aval.dtype)
+            block[start + np.arange(size), np.arange(size)] = 1
+        out.append(convert(reshape(block, (total, *aval.shape)), aval.dtype, aval.weak_type))
         start += size
     return out
 

@@ -13,6 +13,7 @@ looked at much smaller and much larger sizes, too.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -30,10 +31,12 @@ from anima.errors import InconclusiveDimensionOperation
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
 POINTS = 3
 _MOST_POINTS = 12
-_MOST_SIZE = 1 << 22  # that a comparison is looked at for
+_MOST_SIZE = 1 << 22  # that a comparison is looked at for, in arguments of at most ...
+_MOST_GIVEN = 1 << 24  # ... so many elements: functions of NumPy may make as many
 _TRIES = 4000
 _FURTHER = ((1, 4), (200, 400), (3000, 3300))  # where else a function is looked at: sizes, of each variable, ...
 _MOST_ELEMENTS = 1 << 21                         # ... whose product is at most this one
+_FEW = (2, 2)  # values of some variables, where the others are larger
 here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
 
@@ -246,6 +249,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """
     leaves, structure = tree.flatten((args, kwargs))
     sizes = symbolic_sizes(x.shape for x in leaves if is_symbolic(x))
+    counts = [n for x in leaves if is_symbolic(x) and isinstance(n := math.prod(x.shape), SymbolicDim)]
 
     def at(point: Point) -> Any:
         given, named = structure.unflatten([at_point(x, point) for x in leaves])
@@ -268,7 +272,7 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     check(tried)
     if len(tried.points) == POINTS and (len(points[0].values) > 1 or tried.asked()):
         tried.add(_another(sizes, [p.values for p in tried.points], seen), at)
-    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes)) is not None:
+    while len(tried.points) + len(tried.failed) < _MOST_POINTS and (point := _undecided(tried, sizes, counts)):
         tried.add(point, at)
     for values in _further(sizes, [p.values for p in tried.points]):
         try:
@@ -279,10 +283,14 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _further(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]]) -> Iterator[dict[str, int]]:
-    """Values that are much smaller and much larger than those of most points."""
+    """Values that are much smaller and much larger than those of most points, and of several variables, than others."""
     rng, most = random.Random(1), int(_MOST_ELEMENTS ** (1 / len(points[0])))
-    for low, high in dict.fromkeys((min(low, most // 2), min(high, most)) for low, high in _FURTHER):
-        guesses = ({name: rng.randint(low, high) for name in points[0]} for _ in range(_TRIES // 20))
+    mixed = [(_FEW, _FURTHER[1]), (_FURTHER[1], _FEW)] if len(points[0]) > 1 else []
+    for ranges in dict.fromkeys(
+            tuple((max(min(low, most // 2), 1), min(high, most)) for low, high in ranges)
+            for ranges in [*zip(_FURTHER, strict=True), *mixed]):
+        turns = list(zip(points[0], itertools.cycle(ranges), strict=False))
+        guesses = ({name: rng.randint(*ends) for name, ends in turns} for _ in range(_TRIES // 20))
         values = next((g for g in guesses if _may_be(g, sizes) and g not in points), None)
         if values is not None:
             yield values
@@ -300,8 +308,9 @@ def _another(sizes: Sequence[SymbolicDim], points: Sequence[Mapping[str, int]], 
     return Point(max(guesses, key=told))
 
 
-def _undecided(tried: Tried, sizes: Sequence[SymbolicDim]) -> Point | None:
-    """A point where comparisons have results that they had at one other at most, as many as possible; None for none."""
+def _undecided(tried: Tried, sizes: Sequence[SymbolicDim], counts: Sequence[SymbolicDim]) -> Point | None:
+    """A point where comparisons have results that they had at one other at most, as many as possible; None for none.
+    `counts` are the numbers of elements of arguments."""
     met = [*tried.points, *(point for point, _ in tried.failed)]
     asked = tried.asked()
     wanted = []
@@ -313,7 +322,8 @@ def _undecided(tried: Tried, sizes: Sequence[SymbolicDim]) -> Point | None:
     best, most = None, 0
     for values in _near(wanted, _candidates(sizes, asked), sizes):
         count = sum(_is_more(more, values) is result for more, result in wanted)
-        if count > most and all(values.items() - p.values.items() for p in met):
+        if (count > most and all(values.items() - p.values.items() for p in met)
+                and all(n.at(values) <= _MOST_GIVEN for n in counts)):
             best, most = values, count
             if count == len(wanted):
                 break
@@ -380,7 +390,9 @@ def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     others = [tree.leaves(f) for f in found]
     shapes = [fit_shape(fit, [x[k].shape for x in others]) for k in range(len(outs))]
     for point, result in tried.further:
-        if not isinstance(result, Exception) and [x.shape for x in tree.leaves(result)] != [*map(point.shape, shapes)]:
+        if isinstance(result, Exception):
+            continue
+        if [[*map(int, x.shape)] for x in tree.leaves(result)] != [[*map(int, point.shape(s))] for s in shapes]:
             raise InconclusiveDimensionOperation(
                 f"The sizes of results depend on the values of sizes that are not known: what they are for "
                 f"{fit.points} is wrong for {point.values}.")

@@ -257,10 +257,12 @@ def min_dim(d1: Any, d2: Any) -> Any:
 
 
 def slice_ends(entry: slice, size: int) -> tuple[int, int, int]:
-    """`entry.indices(size)`, where ends may be sizes that are more than numbers."""
-    if type(size) is int and not any(isinstance(end, Dim) for end in (entry.start, entry.stop)):
+    """`entry.indices(size)`, where ends and the step may be sizes that are more than numbers."""
+    if type(size) is int and not any(isinstance(given, Dim) for given in (entry.start, entry.stop, entry.step)):
         return entry.indices(size)
-    step = 1 if entry.step is None else operator.index(entry.step)
+    step = 1 if entry.step is None else index_of(entry.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
     def end(given: Any, default: int) -> int:
@@ -275,14 +277,16 @@ def slice_ends(entry: slice, size: int) -> tuple[int, int, int]:
 
 def slice_length(start: int, stop: int, step: int) -> int:
     """How many numbers there are in such a range."""
-    if type(start) is int is type(stop):
+    if type(start) is int is type(stop) is type(step):
         return len(range(start, stop, step))
-    return max_dim((stop - start + step - (1 if step > 0 else -1)) // step, 0)
+    if step < 0:
+        start, stop, step = -start, -stop, -step
+    return max_dim((stop - start + step - 1) // step, 0)
 
 
 def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:
     """NotImplementedError for a dimension with more elements than there are integers of 32 bits."""
-    if isinstance(size, int) and size > 1 << 31 and np.dtype(dtype) in (np.int32, np.uint32):
+    if isinstance(size, int) and int(size) > 1 << 31 and np.dtype(dtype) in (np.int32, np.uint32):
         raise NotImplementedError(
             f"{name}: {np.dtype(dtype).name} has no numbers for all of the {size:,} elements of a dimension. "
             "Fix: make two dimensions of it by reshape, or take a part of it by a slice.")
@@ -327,7 +331,7 @@ def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:
     ndim = max(map(len, shapes))
     out = []
     for axis in range(-ndim, 0):
-        sizes = {s[axis] for s in shapes if -axis <= len(s)} - {1}
+        sizes = {n for s in shapes if -axis <= len(s) and ((n := s[axis]) != 1 or isinstance(n, Dim))}
         if len(sizes) > 1:
             raise TypeError(f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.")
         out.append(sizes.pop() if sizes else 1)

@@ -102,6 +102,12 @@ class SymbolicDim:
     def __neg__(self) -> Size:
         return self * -1
 
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Size:
+        return max_size(self, -self)
+
     def __sub__(self, other: Any) -> Size:
         return NotImplemented if self._terms_of(other) is None else self + -1 * other
 
@@ -113,10 +119,7 @@ class SymbolicDim:
             return NotImplemented
         if power < 0:
             raise ValueError(f"Symbolic dimension cannot be raised to negative powers: '{self}' ** '{power}'")
-        out: Size = 1
-        for _ in range(power):
-            out = self * out
-        return out
+        return math.prod([self] * power)
 
     def __divmod__(self, other: Any) -> tuple[Size, Size]:
         given = self._terms_of(other)
@@ -502,6 +505,22 @@ def index_of(x: Any) -> int:
     return x if isinstance(x, Dim) else operator.index(x)
 
 
+def least_size(size: int) -> float:
+    """The least number that a size may be."""
+    return size.size.bounds()[0] if isinstance(size, Dim) else size
+
+
+def point_of(*given: Any) -> Point | None:
+    """The point of the sizes in types or parameters; None if they are plain numbers, which sizes there are equal to."""
+    for x in given:
+        if isinstance(x, Dim):
+            return x.point
+        parts = x if isinstance(x, (tuple, list)) else getattr(x, "shape", ())
+        if parts and (found := point_of(*parts)) is not None:
+            return found
+    return None
+
+
 def _add_arithmetic(name: str) -> None:
     plain = getattr(int, name)
 
@@ -530,16 +549,17 @@ def _add_comparison(name: str) -> None:
     setattr(Dim, name, comparison)
 
 
-def _same(x: Size, y: Size) -> bool:
+def _same(x: SymbolicDim, y: SymbolicDim) -> bool:
     """Whether two sizes are equal wherever they were looked at, if not for reasons that are known."""
     if x == y:
         return True
-    names = sorted({name for size in (x, y) if isinstance(size, SymbolicDim) for name in size.names()})
+    limits = x.scope.limits
+    names = sorted(set().union(*(size.names() for size in (x, y, *limits))))
     rng = random.Random(0)
-    for high in (9, 40, 200) * 5:
+    for high in (9, 40, 200) * (20 if limits else 5):
         values = {name: rng.randint(1, high) for name in names}
         try:
-            if x.at(values) != y.at(values):
+            if x.at(values) != y.at(values) and all(limit.at(values) >= 0 for limit in limits):
                 return False
         except ZeroDivisionError:
             continue
@@ -571,22 +591,8 @@ def _asks_inside() -> bool:
 
 Dim.__bool__ = _is_not_zero  # type: ignore[assignment]
 Dim.__eq__, Dim.__ne__ = _equal, _unequal  # type: ignore[method-assign, assignment]  # the hash stays the number's
-for _name in (
-    "add",
-    "radd",
-    "sub",
-    "rsub",
-    "mul",
-    "rmul",
-    "floordiv",
-    "rfloordiv",
-    "mod",
-    "rmod",
-    "divmod",
-    "rdivmod",
-    "neg",
-    "pow",
-):
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod",
+              "neg", "pos", "abs", "pow"):
     _add_arithmetic(f"__{_name}__")
 for _name in ("ge", "gt", "le", "lt"):
     _add_comparison(f"__{_name}__")

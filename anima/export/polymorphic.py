@@ -14,17 +14,19 @@ from functools import partial
 from typing import Any, NoReturn
 
 from anima import errors, tree
-from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, is_symbolic, symbolic_sizes
+from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, here, is_symbolic, symbolic_sizes
 from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.dims import Size, SymbolicDim
 from anima.core.format import FormatError, Reader, Writer, sealed
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.trace import aval_of
 from anima.errors import JaxprTypeError
 from anima.export.exported import MOST_VJPS, Exported, content, read_chain
 from anima.export.family import Family, same_program, same_results
 from anima.export.reading import Programs
 from anima.export.symbolic import SymbolicScope, parse
+from anima.export.writing import exportable
 
 FAMILY, FAMILY_VERSION = b"ANIMASYM", 1
 _KEPT = 32  # programs of a function, by sizes
@@ -119,7 +121,7 @@ class SymbolicExported(Exported):
         the program for them. That there is none is for calls to say."""
         try:
             found = self.at(values)
-        except ValueError:
+        except (ValueError, NotImplementedError):
             return
         if isinstance(given, Exception):
             what = f"gives an error there: {given}"
@@ -305,6 +307,14 @@ def _linear(size: SymbolicDim, found: Mapping[str, int]) -> tuple[str, int, int]
     return (name, b - a, 2 * a - b) if linear and b != a and c - b == 3 * (b - a) else None
 
 
+def _see(closed: ClosedJaxpr | Jaxpr) -> None:
+    """Has the programs made that operations stand for, so that the sizes in them are known to their point."""
+    for eqn in closed.eqns:
+        for part in exportable(eqn):
+            for program in subjaxprs(part.params):
+                _see(program)
+
+
 def export_at_points(
     do_export: Callable[..., Exported], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> SymbolicExported:
@@ -323,7 +333,13 @@ def export_at_points(
         if len({(e.out_tree, len(e.jaxpr.eqns)) for e in tried.found}) > 1:
             SymbolicExported(tried.found, [p.values for p in tried.points], shapes_of(tried.found[0]), tried.seen)
 
-    tried = at_points(do_export, args, kwargs, check)
+    def at_sizes(*args: Any, **kwargs: Any) -> Exported:
+        member = do_export(*args, **kwargs)
+        with here(None):  # as `Family` asks for these programs
+            _see(member.jaxpr)
+        return member
+
+    tried = at_points(at_sizes, args, kwargs, check)
     members = tried.found
     shapes = shapes_of(members[0])
     points, seen = [p.values for p in tried.points], tried.seen

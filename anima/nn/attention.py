@@ -10,6 +10,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.core import dtypes
+from anima.core.dims import Dim
 from anima.nn.normalize import logsumexp, softmax
 
 _FAR_BELOW = -0.7 * float(np.finfo(np.float32).max)  # finite, so that a row that is all masked has no NaN
@@ -31,7 +32,7 @@ def _windows(local_window_size: Any, is_causal: bool) -> tuple[int | None, int |
 
 def _parts(queries: int, keys: int, left: int | None, right: int | None) -> list[tuple[slice, slice]]:
     """Queries in parts, each with the keys that any of them sees: every query sees one, or there is one part."""
-    if not (left or 0) >= 0 <= (right or 0) or queries > keys:
+    if isinstance(queries, Dim) or isinstance(keys, Dim) or not (left or 0) >= 0 <= (right or 0) or queries > keys:
         return [(slice(0, queries), slice(0, keys))]
     count = max(1, min(_PARTS if left is None or right is None else _ALIKE, queries // _PART))
     ends = [queries * k // count for k in range(count + 1)]

@@ -105,6 +105,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     else:
         a, b = _inexact("logsumexp", a, b)
         a = jnp.where(b != 0, a, -np.inf)
+    a = _kept("logsumexp", a, where)
     own, mapped = reduction_axes(axis, a.ndim)
     axes = (*own, *mapped)
     largest = _largest(jnp.real(a), axes, where)

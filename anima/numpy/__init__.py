@@ -26,7 +26,6 @@ from anima.numpy.calculus import (
     unwrap,
 )
 from anima.numpy.creation import (
-    arange,
     array,
     asarray,
     astype,
@@ -433,7 +432,7 @@ from anima.numpy.sorting import (
     sort,
     sort_complex,
 )
-from anima.numpy.spaces import geomspace, linspace, logspace
+from anima.numpy.spaces import arange, geomspace, linspace, logspace
 from anima.numpy.stats import (
     bincount,
     corrcoef,

@@ -1,13 +1,12 @@
-"""Making arrays: from values, filled, ranges, matrices of a simple pattern.
+"""Making arrays: from values, filled, matrices of a simple pattern.
 
-    >>> jnp.arange(3), jnp.full((2,), 7.0)
-    (Array([0, 1, 2], dtype=int32), Array([7., 7.], dtype=float32, weak_type=True))
+    >>> jnp.array([0, 1]), jnp.full((2,), 7.0)
+    (Array([0, 1], dtype=int32), Array([7., 7.], dtype=float32, weak_type=True))
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -34,7 +33,6 @@ from anima.numpy.promote import (
     is_integer,
     operand,
     static_int,
-    static_value,
     without_copy,
 )
 from anima.ops import elementwise as ew, shape as sh
@@ -93,7 +91,7 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
         except TypeError:
             if wanted is None or not _has_text(object):
                 raise
-            result = _cast(np.array(object, np.float64 if wanted.kind == "V" else wanted), wanted)  # which NumPy reads
+            result = cast(np.array(object, np.float64 if wanted.kind == "V" else wanted), wanted)  # which NumPy reads
     missing = ndmin - result.ndim
     result = sh.expand_dims(result, range(missing)) if missing > 0 else result
     if type(result) is ConcreteArray and not isinstance(object, Array):
@@ -133,10 +131,10 @@ def _from_value(value: Any, dtype: Any) -> Array:
     if dtype is None or dtype == aval.dtype:
         with np.errstate(all="ignore"):
             return wrap(memory.copied(value, aval.dtype), aval)
-    return _cast(np.asarray(value), dtype)
+    return cast(np.asarray(value), dtype)
 
 
-def _cast(value: np.ndarray, dtype: Any) -> Array:
+def cast(value: np.ndarray, dtype: Any) -> Array:
     """A NumPy array converted as arrays are: exact where NumPy's conversion is defined, saturating elsewhere."""
     if value.dtype.kind in "fcV" and not is_inexact(dtype):
         return ew.convert(wrap(np.array(value), aval_of(value)), dtype, False)
@@ -204,11 +202,11 @@ def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
             raise TypeError(_no_real_part(wanted))
         found = np.array(values)
         if found.dtype != np.object_ and not (is_integer(wanted) and found.dtype.kind in "iu" and found.size):
-            return _cast(found, wanted)
+            return cast(found, wanted)
         if found.dtype.kind in "iu":
             for extreme in (found.min(), found.max()):
                 dtypes.check_python_int(int(extreme), wanted)
-            return _cast(found, wanted)
+            return cast(found, wanted)
     leaves: list[Any] = []
     _collect(values, leaves)
     if any(isinstance(x, Tracer) or pulls(x) or (isinstance(x, Array) and isinstance(x.dtype, dtypes.ExtendedDType))
@@ -230,7 +228,7 @@ def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
                 dtypes.check_python_int(leaf, dtype)
     if found.dtype == np.object_:
         found = np.array(plain, dtype=dtype)
-    return _cast(found, dtype)
+    return cast(found, dtype)
 
 
 def _only_large_ints(leaves: list[Any]) -> bool:
@@ -374,7 +372,7 @@ def _at_least(shape: tuple[int, ...], fill: Array) -> tuple[int, ...]:
 
 def _scalar_or_converted(fill: Array, dtype: Any) -> Array:
     if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
-        return _cast(fill.value, dtype) if fill.dtype != dtype or fill.weak_type else fill
+        return cast(fill.value, dtype) if fill.dtype != dtype or fill.weak_type else fill
     return _converted(fill, dtype)
 
 
@@ -424,7 +422,7 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     fill = as_array(operand("full_like", _number(fill_value, dtype)))
     fill = _real(fill, fill_value, dtype)
     if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
-        value = fill.value if fill.dtype == dtype else under(EVAL, _cast, fill.value, dtype).value
+        value = fill.value if fill.dtype == dtype else under(EVAL, cast, fill.value, dtype).value
         return varying(sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape), aval.vma)
     return varying(broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill)), aval.vma)
 
@@ -470,53 +468,6 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
         return ConcreteArray(words, ShapedArray(shape, aval.dtype))
     weak = wanted is None and aval.weak_type
     return varying(sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape), aval.vma)
-
-
-# ---------------------------------------------------------------- ranges
-
-@repeated
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-           out_sharding: Any = None) -> Array:
-    """Evenly spaced values from `start` (0 if only one bound is given) up to but without `stop`.
-
-    The bounds must be known when the program is made: ConcretizationTypeError otherwise.
-
-    >>> jnp.arange(1, 2, 0.25)
-    Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
-    """
-    if device is not None or out_sharding is not None:
-        return as_asked("arange", device, out_sharding, arange, start, stop, step, dtype)
-    wanted = user_dtype(dtype, "arange")
-    given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
-    if stop is None:
-        given[0] = ("stop", start)
-    known = []
-    for name, value in given:
-        operand("arange", value)
-        if is_complex(aval_of(value).dtype):
-            raise ValueError(f"arange: complex numbers have no order, so '{name}' must be real (dtype need not be)")
-        if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
-            raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
-        known.append(static_value(value, f"It arose in the arange argument '{name}'."))
-    if wanted is None:
-        wanted = dtypes.result_type(*[v for _, v in given])
-    bounds = [np.asarray(v)[()] for v in known]
-    if len(given) == 1 and is_integer(wanted):
-        size = max(0, math.ceil(bounds[0]))
-        if wanted.itemsize >= 4:
-            dtypes.check_python_int(int(size), wanted)
-        return sh.iota(wanted, size)
-    return _cast(_numpy_range(given, bounds), wanted)
-
-
-def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndarray:
-    named = {name: value for (name, _), value in zip(given, bounds, strict=True)}
-    if any(getattr(v, "dtype", np.dtype(int)).kind == "V" for v in bounds):
-        named = {k: float(v) for k, v in named.items()}
-    start, step = named.get("start", 0), named.get("step", 1)
-    if step == 0:
-        raise ZeroDivisionError("arange: step must not be zero")
-    return np.arange(start, named["stop"], step)
 
 
 # ---------------------------------------------------------------- matrices

@@ -12,7 +12,9 @@ from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis, max_dim, min_dim
+from anima.core.dims import Dim
 from anima.core.trace import Tracer
+from anima.errors import InconclusiveDimensionOperation
 from anima.numpy.creation import asarray, eye
 from anima.numpy.manipulation import broadcast_to, moveaxis, ravel
 from anima.numpy.promote import as_array, as_given, convert_operand, no_out, static_int
@@ -135,16 +137,24 @@ def _indices(mask: np.ndarray) -> tuple[Array, Array]:
     return tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(mask))  # type: ignore[return-value]
 
 
+def _triangle(rows: int, columns: int, k: int) -> np.ndarray:
+    if any(isinstance(given, Dim) for given in (rows, columns, k)):
+        raise InconclusiveDimensionOperation(
+            f"The number of elements in a triangle of a {rows} by {columns} matrix is no size that there is a program "
+            "for. Fix: anima.numpy.tri, a mask.")
+    return np.tri(rows, columns, k, dtype=bool)
+
+
 @repeated
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the lower triangle of an n by m matrix, up to the k-th diagonal."""
-    return _indices(np.tri(n, n if m is None else m, k, dtype=bool))
+    return _indices(_triangle(n, n if m is None else m, k))
 
 
 @repeated
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the upper triangle of an n by m matrix, from the k-th diagonal."""
-    return _indices(~np.tri(n, n if m is None else m, k - 1, dtype=bool))
+    return _indices(~_triangle(n, n if m is None else m, k - 1))
 
 
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:

@@ -21,10 +21,12 @@ from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.dims import Dim
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray, of_sequences
 from anima.numpy.manipulation import moveaxis, roll
 from anima.numpy.promote import as_array, convert_operand, operand, static_value
+from anima.numpy.spaces import whole_range
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.fft import FftType, fft as _transform
 
@@ -215,9 +217,12 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, first: int, last: int) -> Array:
     """The integers from `first` to `last`, then those below 0 up to -1, divided by n d."""
     dtype = dtypes.check_user_dtype(dtype, name) if dtype is not None else dtypes.default_float()
-    places = np.concatenate([np.arange(0, last), np.arange(first, 0)])
     step = as_array(convert_operand(ew.mul(as_array(operand(name, d)), int(n)), dtypes.to_inexact(dtype), False))
-    out = ew.div(as_array(places.astype(step.dtype)), sh.broadcast(step, places.shape))
+    if isinstance(n, Dim):
+        places = ew.convert(sh.concatenate([whole_range(0, last), whole_range(first, 0)], 0), step.dtype, False)
+    else:
+        places = as_array(np.concatenate([np.arange(0, last), np.arange(first, 0)]).astype(step.dtype))
+    out = ew.div(places, sh.broadcast(step, places.shape))
     return asarray(ew.convert(out, dtype), device=device)
 
 
@@ -226,6 +231,8 @@ def _count(name: str, n: Any, d: Any) -> int:
         raise ValueError(f"The n argument of anima.numpy.fft.{name} only takes an int. Got n = {list(n)}.")
     if np.ndim(d):
         raise ValueError(f"The d argument of anima.numpy.fft.{name} only takes a single value. Got d = {d}.")
+    if isinstance(n, Dim):
+        return n
     return int(static_value(n, f"It arose in the argument 'n' of {name}.") if isinstance(n, Tracer) else n)
 
 

@@ -14,13 +14,14 @@ from anima import errors
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.numpy.creation import arange, array
+from anima.core.dims import Dim
+from anima.numpy.creation import array
 from anima.numpy.elementwise import broadcast_array, to_bool
 from anima.numpy.functions import i0
 from anima.numpy.manipulation import atleast_1d, concatenate, stack, swapaxes
 from anima.numpy.promote import as_array, as_arrays, canonical_shape, promote_dtypes, static_value
 from anima.numpy.selection import nonzero
-from anima.numpy.spaces import linspace
+from anima.numpy.spaces import arange, linspace
 from anima.ops import elementwise as ew, shape as sh
 
 ArrayLike = Any
@@ -85,7 +86,8 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
 
 def _from_slice(part: slice, name: str) -> Array:
     """start:stop:step as arange; an imaginary step is a number of points."""
-    start, stop, step = (None if v is None else static_value(v, f"slice of anima.numpy.{name}").item()
+    context = f"slice of anima.numpy.{name}"
+    start, stop, step = (v if v is None or isinstance(v, Dim) else static_value(v, context).item()
                          for v in (part.start, part.stop, part.step))
     start = 0 if start is None else start
     if isinstance(step, complex):

@@ -23,8 +23,8 @@ from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes, check_countable, max_dim, slice_ends, slice_length
-from anima.core.dims import Dim
+from anima.core.avals import broadcast_shapes, check_countable, max_dim, min_dim, slice_ends, slice_length
+from anima.core.dims import Dim, least_size
 from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import Tracer, is_tracing, wrap
@@ -50,12 +50,26 @@ class StaticSlice:
     @property
     def low(self) -> int:
         """The smallest index of the span."""
-        return self.start if self.step > 0 or not self.size else self.start + (self.size - 1) * self.step
+        if self.step > 0 or not self.size:
+            return self.start
+        return min_dim(self.start + (self.size - 1) * self.step, self.start + 1)  # of a size that may be 0, too
 
     @property
     def high(self) -> int:
         """One more than the largest index of the span."""
         return self.low + max_dim((self.size - 1) * abs(self.step) + 1, 0) if self.size else self.low
+
+    @property
+    def turned(self) -> bool:
+        """Whether there are elements in reverse order, for all that is known of its size."""
+        return self.step < 0 and (isinstance(self.size, Dim) or self.size > 1)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements are known to be next to each other."""
+        if isinstance(self.size, Dim) or isinstance(self.step, Dim):
+            return type(self.step) is int and self.step in (1, -1)
+        return self.step in (1, -1) or self.size <= 1
 
 
 @dataclass(slots=True)
@@ -256,8 +270,10 @@ def _known(entry: Any, size: int, axis: int, clamp: bool, wrap: bool) -> Any:
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-    if clamp and not (-size if wrap else 0) <= entry < size:
-        _check_static(entry, axis, size)
+    least = least_size(size)
+    if clamp and not (-least if wrap else 0) <= entry < least:
+        if not isinstance(size, Dim):
+            _check_static(entry, axis, size)
         return as_array(_narrow_int(entry))
     return entry + size if wrap and entry < 0 else entry
 
@@ -329,7 +345,8 @@ def _row(x: Array, index: int) -> Array:
     n = shape[0]
     if not n:
         raise IndexError("index is out of bounds for axis 0 with size 0")
-    if not -n <= index < n:
+    least = least_size(n)
+    if not -least <= index < least:
         return _dynamic(analyse(x, index))
     index = index + n if index < 0 else index
     if n > 1:
@@ -353,7 +370,7 @@ def _static(plan: Subscript) -> Array:
     x = plan.operand
     spans = [StaticSlice(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
     x = sh.slice(x, [s.low for s in spans], [s.high for s in spans], [abs(s.step) if s.size else 1 for s in spans])
-    backwards = [i for i, s in enumerate(spans) if s.step < 0 and s.size > 1]
+    backwards = [i for i, s in enumerate(spans) if s.turned]
     x = sh.rev(x, backwards) if backwards else x
     ints = [i for i, a in enumerate(plan.axes) if isinstance(a, int)]
     return sh.squeeze(x, ints) if ints else x
@@ -366,7 +383,7 @@ def _dynamic(plan: Subscript) -> Array:
     sizes, rest, removed = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
         if isinstance(a, StaticSlice):
-            whole = a.step != 1
+            whole = isinstance(a.step, Dim) or a.step != 1
             starts.append(0 if whole else a.start)
             sizes.append(n if whole else a.size)
             rest.append(a if whole else StaticSlice(0, 1, a.size))
@@ -389,8 +406,10 @@ def _narrow_int(index: int) -> np.ndarray:
 
 
 def wrapped(index: Any, size: int) -> Any:
-    """An index array with negative indices counted from the end; known ones at once."""
+    """An index array with negative indices counted from the end; known ones at once, if the end is known."""
     check_countable("indexing", size)
+    if isinstance(index, np.ndarray) and isinstance(size, Dim):
+        index = as_array(narrow_index(index))
     if isinstance(index, np.ndarray):
         index = narrow_index(index)
         return np.where(index < 0, index + _I32.type(size), index)
@@ -449,7 +468,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(_narrow_int(a))
+            columns.append(as_array(_narrow_int(a)) if isinstance(a, Dim) else _narrow_int(a))
         else:
             columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):

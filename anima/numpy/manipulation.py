@@ -19,7 +19,9 @@ from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis, max_dim, min_dim
+from anima.core.dims import Dim, least_size
 from anima.core.trace import Tracer
+from anima.errors import InconclusiveDimensionOperation
 from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
@@ -76,9 +78,10 @@ def _known_sizes(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise TypeError(f"can only specify one unknown axis size with a `-1` value, got {shape}")
     if unknown:
         known = math.prod(n for n in shape if n != -1)
-        if known == 0 or x.size % known:
-            raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {shape} because the "
-                            f"product of specified axis sizes ({known}) does not evenly divide {x.size}")
+        if known == 0 or (rest := x.size % known):
+            kind = InconclusiveDimensionOperation if known and isinstance(rest, Dim) else TypeError
+            raise kind(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {shape} because the "
+                       f"product of specified axis sizes ({known}) does not evenly divide {x.size}")
         shape = tuple(x.size // known if n == -1 else n for n in shape)
     if any(n < 0 for n in shape) or math.prod(shape) != x.size:
         raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {shape} "
@@ -101,6 +104,9 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
 def squeeze(a: ArrayLike, axis: Any = None) -> Array:
     """`a` without its axes of size 1, or without those of `axis`; ValueError if one has another size."""
     x = as_array(a, "squeeze")
+    if axis is None and any(isinstance(n, Dim) and least_size(n) < 2 for n in x.shape):
+        raise ValueError(f"squeeze without an axis: sizes of the shape {x.shape} that are not known may be 1, or more. "
+                         "Fix: say which axes.")
     axes = [i for i, n in enumerate(x.shape) if n == 1] if axis is None else normalize_axes(axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one, got "

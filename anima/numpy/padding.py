@@ -15,12 +15,15 @@ from anima import tree
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.avals import max_dim, min_dim
 from anima.core.dims import Dim, index_of
 from anima.numpy import reductions, stats
 from anima.numpy.creation import array as make_array, astype
-from anima.numpy.elementwise import broadcast_array
+from anima.numpy.elementwise import broadcast_array, constant_like, remainder
 from anima.numpy.functions import round
+from anima.numpy.indexing import take_indexed
 from anima.numpy.promote import as_array, is_integer, operand, static_value
+from anima.numpy.spaces import whole_range
 from anima.ops import elementwise as ew, shape as sh
 
 ArrayLike = Any
@@ -118,11 +121,34 @@ def _pad_axis(x: Array, axis: int, width: Width, mode: str, options: dict[str, A
             return _pad_odd(x, axis, width, mode)
         if options.get("reflect_type", "even") not in ("even", "odd"):
             raise ValueError(f"unsupported reflect_type {options['reflect_type']!r}")
+        if any(isinstance(size, Dim) for size in (n, *width)):
+            return _pad_edge(x, axis, width) if mode == "edge" else _pad_around(x, axis, width, mode)
         return _take_runs(x, np.pad(np.arange(n), width, mode=mode), axis)  # type: ignore[call-overload]
     if mode == "linear_ramp":
         return _pad_ramp(x, axis, width, _pairs(options.get("end_values", 0), ndim)[axis])
     lengths = options.get("stat_length")
     return _pad_statistic(x, axis, width, mode, (n, n) if lengths is None else _pairs(lengths, ndim)[axis])
+
+
+def _pad_edge(x: Array, axis: int, width: Width) -> Array:
+    """The first and the last part repeated, as often as sizes say that need not be known."""
+    n = x.shape[axis]
+    first, last = (broadcast_array(sh.slice_in_dim(x, at, at + 1, axis=axis),
+                                   (*x.shape[:axis], count, *x.shape[axis + 1:]))
+                   for at, count in zip((0, n - 1), width, strict=True))
+    return sh.concatenate([first, x, last], axis)
+
+
+def _pad_around(x: Array, axis: int, width: Width, mode: str) -> Array:
+    """The places of elements computed from those in the result, which repeat after a while: for sizes that need not be
+    known."""
+    n = x.shape[axis]
+    last = {"wrap": n - 1, "reflect": 2 * (n - 1), "symmetric": 2 * n - 1}[mode]
+    places = whole_range(-width[0], n + width[1])
+    places = remainder(places, constant_like(places, max_dim(last, 1) if mode == "reflect" else last + 1))
+    if mode != "wrap":
+        places = ew.min(places, ew.sub(constant_like(places, last), places))
+    return take_indexed(x, (slice(None),) * axis + (places,), mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _take_runs(x: Array, index: np.ndarray, axis: int) -> Array:
@@ -203,7 +229,7 @@ def _pad_statistic(x: Array, axis: int, width: Width, mode: str, lengths: tuple[
     for side, count, length in (("before", width[0], lengths[0]), ("after", width[1], lengths[1])):
         if not count:
             continue
-        length = min(int(length), n)
+        length = min_dim(index_of(length) if isinstance(length, Dim) else int(length), n)
         if length < 1:
             raise ValueError("stat_length of 0 yields no value for padding")
         window = sh.slice_in_dim(x, 0, length, axis=axis) if side == "before" else \

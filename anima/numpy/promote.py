@@ -23,6 +23,7 @@ from anima.config import config, numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
+from anima.core.dims import index_of
 from anima.core.placement import pulls
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, wrap
@@ -145,7 +146,7 @@ def static_int(x: Any, context: str) -> int:
     """A Python int; ConcretizationTypeError with `context` for a tracer, TypeError for what is no int."""
     if isinstance(x, Tracer):
         return operator.index(static_value(x, context)[()])
-    return operator.index(x)
+    return index_of(x)
 
 
 def canonical_shape(shape: Any) -> tuple[int, ...]:
@@ -165,7 +166,7 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
         shape = tuple(shape.tolist()) if shape.ndim else (shape.item(),)
     sizes = one_or_more(shape)
     try:
-        return tuple(map(operator.index, sizes))
+        return tuple(map(index_of, sizes))
     except TypeError:
         tracers = [size for size in sizes if isinstance(size, Tracer)]
         raise TypeError(errors.shape_message(sizes, tracers)) from None

@@ -18,7 +18,8 @@ from anima.api.eager import repeated
 from anima.api.jit import staged
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import canonicalize_axis, slice_ends
+from anima.core.dims import Dim
 from anima.core.trace import Tracer, aval_of
 from anima.numpy.creation import asarray
 from anima.numpy.elementwise import broadcast_array, constant_like, floor_divide, remainder, select_where, to_bool
@@ -40,6 +41,7 @@ from anima.numpy.promote import (
     static_value,
 )
 from anima.numpy.reductions import cumsum, sum
+from anima.numpy.spaces import whole_range
 from anima.ops import elementwise as ew, index as ix, shape as sh, sort as st
 from anima.ops.placing import as_asked
 
@@ -262,7 +264,7 @@ def _from_start(index: Array, size: int) -> Array:
 
 def _around(index: Any, size: int) -> Any:
     """Indices modulo `size`; those of NumPy before they lose their upper half."""
-    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
+    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu" and not isinstance(size, Dim):
         return np.remainder(index, size) if 0 < size <= np.iinfo(index.dtype).max else index
     if not isinstance(index, Array) or not size:
         return index
@@ -440,8 +442,8 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
-    if isinstance(obj, Tracer):
-        where_ = ix.narrow_index(obj)
+    if isinstance(obj, Tracer) or isinstance(size, Dim):
+        where_ = ix.narrow_index(as_array(whole_range(*slice_ends(obj, size)) if isinstance(obj, slice) else obj))
         where_ = ew.clamp(np.int32(0), ew.select_n(ew.lt(where_, np.int32(0)), where_, ew.add(where_, np.int32(size))),
                           np.int32(size))
     else:
@@ -485,10 +487,12 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_i
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
+    if isinstance(size, Dim) and isinstance(obj, slice):
+        return _delete_traced(x, whole_range(*slice_ends(obj, size)), axis, True)
     if isinstance(obj, slice):
         gone = np.arange(*obj.indices(size))
-    elif isinstance(obj, Tracer):
-        return _delete_traced(x, obj, axis, assume_unique_indices)
+    elif isinstance(obj, Tracer) or (isinstance(size, Dim) and not np.ndim(obj)):
+        return _delete_traced(x, as_array(obj), axis, assume_unique_indices)
     else:
         gone = np.asarray(obj)
         if gone.dtype == np.bool_:

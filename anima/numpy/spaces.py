@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,85 @@ import numpy as np
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import broadcast_shapes, canonicalize_axis
-from anima.numpy.creation import astype, user_dtype
+from anima.core.avals import broadcast_shapes, canonicalize_axis, slice_length
+from anima.core.dims import Dim, index_of
+from anima.core.trace import aval_of
+from anima.numpy.creation import astype, cast, user_dtype
 from anima.numpy.elementwise import broadcast_array
-from anima.numpy.promote import as_array, convert_operand, is_complex, is_inexact, is_integer, static_int
+from anima.numpy.promote import (
+    as_array,
+    convert_operand,
+    is_complex,
+    is_inexact,
+    is_integer,
+    operand,
+    static_int,
+    static_value,
+)
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
 
 ArrayLike = Any
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+           out_sharding: Any = None) -> Array:
+    """Evenly spaced values from `start` (0 if only one bound is given) up to but without `stop`.
+
+    The bounds must be known when the program is made: ConcretizationTypeError otherwise.
+
+    >>> jnp.arange(1, 2, 0.25)
+    Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
+    """
+    if device is not None or out_sharding is not None:
+        return as_asked("arange", device, out_sharding, arange, start, stop, step, dtype)
+    wanted = user_dtype(dtype, "arange")
+    given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
+    if stop is None:
+        given[0] = ("stop", start)
+    known = []
+    for name, value in given:
+        operand("arange", value)
+        if is_complex(aval_of(value).dtype):
+            raise ValueError(f"arange: complex numbers have no order, so '{name}' must be real (dtype need not be)")
+        if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
+            raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
+        known.append(static_value(value, f"It arose in the arange argument '{name}'."))
+    if wanted is None:
+        wanted = dtypes.result_type(*[v for _, v in given])
+    bounds = {name: value if isinstance(value, Dim) else np.asarray(v)[()]
+              for (name, value), v in zip(given, known, strict=True)}
+    if any(isinstance(v, Dim) for v in bounds.values()):
+        return ew.convert(whole_range(bounds.get("start", 0), bounds["stop"], bounds.get("step", 1)), wanted, False)
+    if len(given) == 1 and is_integer(wanted):
+        size = max(0, math.ceil(bounds["stop"]))
+        if wanted.itemsize >= 4:
+            dtypes.check_python_int(int(size), wanted)
+        return sh.iota(wanted, size)
+    return cast(_numpy_range(**bounds), wanted)
+
+
+def whole_range(start: Any, stop: Any, step: Any = 1) -> Array:
+    """The integers from `start` up to but without `stop`, all of which may be sizes that are not known."""
+    if any(not isinstance(x, Dim) and np.asarray(x).dtype.kind not in "iu" for x in (start, stop, step)):
+        raise ValueError("arange: where one of start, stop and step is a size that is not known, all must be integers, "
+                         f"got {start}, {stop}, {step}")
+    start, stop, step = map(index_of, (start, stop, step))
+    if step == 0:
+        raise ValueError("arange: step must not be zero")
+    dtype = dtypes.default_int()
+    places = sh.iota(dtype, slice_length(start, stop, step))
+    if isinstance(step, Dim) or step != 1:
+        places = ew.mul(places, dtype.type(step))
+    return ew.add(dtype.type(start), places) if start else places
+
+
+def _numpy_range(stop: Any, start: Any = 0, step: Any = 1) -> np.ndarray:
+    if any(getattr(v, "dtype", np.dtype(int)).kind == "V" for v in (start, stop, step)):
+        start, stop, step = float(start), float(stop), float(step)
+    if step == 0:
+        raise ZeroDivisionError("arange: step must not be zero")
+    return np.arange(start, stop, step)
 
 
 @repeated

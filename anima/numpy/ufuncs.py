@@ -128,7 +128,7 @@ class ufunc:
             return self._accumulate(x, axis=axis, dtype=dtype)
         if dtype is not None:
             x = as_array(convert_operand(x, dtypes.check_user_dtype(dtype, "accumulate"), False))
-        axis = canonicalize_axis(axis, x.ndim)
+        axis = _single(axis, x.ndim)
         rows = moveaxis(x, axis, 0)
         if not rows.shape[0]:
             return x
@@ -166,21 +166,27 @@ class ufunc:
         no_out(f"{self.__name__}.reduceat", out)
         x = self._operand(a, "reduceat")
         if isinstance(indices, Tracer):
-            return self._stretches(x, indices, canonicalize_axis(axis, x.ndim), dtype)
+            return self._stretches(x, indices, _single(axis, x.ndim), dtype)
         starts = static_value(indices, "the indices of ufunc.reduceat must be static").astype(int)
-        axis = canonicalize_axis(axis, x.ndim)
+        axis = _single(axis, x.ndim)
         stops = [*starts[1:].tolist(), x.shape[axis]]
         if not x.shape[axis]:
             raise IndexError(f"{self.__name__}.reduceat: there are no elements along axis {axis}.")
         parts = []
         for start, stop in zip(starts.tolist(), stops, strict=True):
             part = sh.slice_in_dim(x, start, stop if stop > start else start + 1, axis=axis)
-            parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
+            if self._reduce is not None:
+                parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
+            else:  # from the first element on, whatever the identity is
+                first = sh.index_in_dim(part, 0, axis, keepdims=False)
+                rest = sh.slice_in_dim(part, 1, None, axis=axis)
+                parts.append(self._fold(rest, axis, dtype, True, first, None))
         out = sh.concatenate(parts, axis)
         return ew.convert(out, x.dtype) if dtype is None and self._reduce is not None else out
 
     def _stretches(self, x: Array, starts: Array, axis: int, dtype: Any) -> Array:
-        """`reduceat` of traced indices: pairs of the elements that each takes are joined, then pairs of pairs."""
+        """`reduceat` of traced indices: one element after the other, or, where the order is nothing to the function,
+        pairs of the elements that each takes are joined, then pairs of pairs."""
         if dtype is not None:
             x = as_array(convert_operand(x, dtypes.check_user_dtype(dtype, "reduceat"), False))
         rows = moveaxis(x, axis, 0)
@@ -192,6 +198,15 @@ class ufunc:
         taken = ew.and_(ew.ge(place, sh.broadcast_in_dim(first, place.shape, (1,))),
                         ew.lt(place, sh.broadcast_in_dim(last, place.shape, (1,))))
         values = sh.broadcast_in_dim(rows, (size, count, *rows.shape[1:]), (0, *range(2, rows.ndim + 1)))
+        if self._reduce is None:
+            later = ew.and_(taken, ew.gt(place, sh.broadcast_in_dim(first, place.shape, (1,))))
+
+            def step(joined: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
+                row, is_later = given
+                is_later = sh.broadcast_in_dim(is_later, row.shape, (0,))
+                return select_where(is_later, self._call(joined, row), joined), None
+
+            return moveaxis(scan(step, rows[first], (values, later))[0], 0, axis)
         while size > 1:
             half = size // 2
             rest = [sh.slice_in_dim(v, 2 * half, size) for v in (values, taken)]
@@ -210,6 +225,13 @@ class ufunc:
         self._binary("outer")
         x, y = as_array(A, f"{self.__name__}.outer", 0), as_array(B, f"{self.__name__}.outer", 1)
         return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), sh.reshape(y, (*(1,) * x.ndim, *y.shape)))
+
+
+def _single(axis: Any, ndim: int) -> int:
+    """The axis of a method that takes one alone."""
+    if axis is None:
+        raise ValueError("accumulate and reduceat go along a single axis, got axis=None")
+    return canonicalize_axis(axis, ndim)
 
 
 class _Logical(ufunc):

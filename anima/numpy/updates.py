@@ -210,8 +210,7 @@ def _to_result_shape(plan: Subscript, values: Array) -> Array:
         if item is None:
             new.append(position)
         elif item != BATCH:
-            span = plan.axes[item]
-            if span.step < 0 and span.size > 1:  # type: ignore[union-attr]
+            if plan.axes[item].turned:  # type: ignore[union-attr]
                 backwards.append(position)
         position += len(plan.batch_shape or ()) if item == BATCH else 1
     if backwards:
@@ -226,7 +225,7 @@ def _scatter_numbers(plan: Subscript, wrap: bool) -> tuple[Array | None, ix.Scat
     columns, mapped, inserted = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, sizes, strict=True)):
         if isinstance(a, StaticSlice):
-            if a.step in (1, -1) or a.size <= 1:
+            if a.contiguous:
                 if a.low or a.size != n:
                     columns.append(a.low)
                     mapped.append(i)
@@ -264,7 +263,7 @@ def _batch_layout(plan: Subscript) -> tuple[tuple[int, ...], list[int], dict[int
             position += len(plan.batch_shape or ())
             continue
         span = plan.axes[item]
-        if span.step in (1, -1) or span.size <= 1:  # type: ignore[union-attr]
+        if span.contiguous:  # type: ignore[union-attr]
             windows.append(position)
         else:
             places[item] = len(batch)

@@ -15,6 +15,7 @@ import numpy as np
 
 from anima.config import config
 from anima.core.avals import ShapedArray
+from anima.core.dims import Point, point_of
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.primitive import Primitive, Work
 from anima.core.stage import eval_numpy, trace_to_jaxpr
@@ -38,7 +39,8 @@ class Composite(Primitive):
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program for these types."""
-        return _traced(self, tuple(avals), tuple(sorted(params.items())), config.trace_key())
+        given = tuple(avals), tuple(sorted(params.items()))
+        return _traced(self, *given, config.trace_key(), point_of(*given))
 
     def infer(self, *avals: ShapedArray, **params: Any) -> Any:
         outs = self.body(params, avals).out_avals
@@ -58,7 +60,7 @@ class Composite(Primitive):
 
 @functools.lru_cache(maxsize=1024)
 def _traced(primitive: Composite, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
-            options: Hashable) -> ClosedJaxpr:
+            options: Hashable, point: Point | None) -> ClosedJaxpr:
     with config.held(options):
         return primitive.trace(dict(params), avals)
 

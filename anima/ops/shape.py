@@ -20,6 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
+from anima.core.axes import count_of
 from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions, dims, each_alike, reshaped, without
@@ -54,13 +55,12 @@ from anima.ops.broadcast import (
 )
 from anima.ops.placing import as_asked
 
-__all__ = [
-    "Movement", "as_array", "as_shape", "batch_at_front", "broadcast", "broadcast_in_dim", "broadcast_in_dim_p",
+__all__ = ["Movement", "as_array", "as_shape", "batch_at_front", "broadcast", "broadcast_in_dim", "broadcast_in_dim_p",
     "broadcast_like", "broadcast_to", "broadcast_to_rank", "broadcasted_iota", "collapse", "concatenate",
     "concatenate_p", "element_shape", "empty", "expand_dims", "full", "full_like", "index_in_dim", "instantiate",
-    "iota", "iota_p", "moveaxis", "pad", "pad_p", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "rev",
-    "rev_p", "same_dtype", "scalar", "shape_of", "slice", "slice_in_dim", "slice_p", "split", "squeeze",
-    "squeeze_p", "stack", "tile", "transpose", "transpose_p", "unstack", "zeros", "zeros_like"]
+    "iota", "iota_p", "moveaxis", "pad", "pad_p", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "rev", "rev_p",
+    "same_dtype", "scalar", "shape_of", "slice", "slice_in_dim", "slice_p", "split", "squeeze", "squeeze_p", "stack",
+    "tile", "transpose", "transpose_p", "unstack", "zeros", "zeros_like"]
 
 
 class Reshape(Movement):
@@ -94,7 +94,7 @@ class Reshape(Movement):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, new_sizes: Shape,
               dimensions: None = None) -> tuple[Any, int]:
-        return reshape(moveaxis(args[0], dims[0], 0), (int(size), *new_sizes)), 0
+        return reshape(moveaxis(args[0], dims[0], 0), (count_of(size), *new_sizes)), 0
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
         return {"new_sizes": params["new_sizes"] + element_shape(avals[0]), "dimensions": None}
@@ -249,7 +249,7 @@ class StridedSlice(Movement):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, start_indices: Shape,
               limit_indices: Shape, strides: Shape | None = None) -> tuple[Any, int]:
         d = dims[0]
-        return slice(args[0], _insert(start_indices, d, 0), _insert(limit_indices, d, int(size)),
+        return slice(args[0], _insert(start_indices, d, 0), _insert(limit_indices, d, count_of(size)),
                      None if strides is None else _insert(strides, d, 1)), d
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
@@ -465,7 +465,7 @@ def moveaxis(x: Any, source: int, destination: int) -> Any:
 
 def batch_at_front(x: Any, dim: int | None, size: int) -> Any:
     """An argument of a batching rule with its batch axis first, repeated if it had none."""
-    return broadcast(x, (int(size),)) if dim is None else moveaxis(x, dim, 0)
+    return broadcast(x, (count_of(size),)) if dim is None else moveaxis(x, dim, 0)
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Any:
@@ -506,7 +506,7 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     ends = (0 if start_index is None else start_index, shape[axis] if limit_index is None else limit_index)
     start, limit = (i + shape[axis] if i < 0 else i for i in map(index_of, ends))
     starts, steps = [0] * len(shape), [1] * len(shape)
-    starts[axis], steps[axis] = start, operator.index(stride)
+    starts[axis], steps[axis] = start, index_of(stride)
     return slice(operand, starts, _replace(shape, axis, limit), steps)
 
 
@@ -554,8 +554,8 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     if sum(sizes) != shape[axis]:
         raise ValueError(f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the operand shape "
                          f"{list(shape)}")
-    ends = np.cumsum(sizes, dtype=int).tolist()
-    return [slice_in_dim(operand, end - n, end, axis=axis) for n, end in zip(sizes, ends, strict=True)]
+    end = 0
+    return [slice_in_dim(operand, end, (end := end + n), axis=axis) for n in sizes]
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Any:

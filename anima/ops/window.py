@@ -21,6 +21,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, max_dim, tangent_aval
+from anima.core.dims import Dim
 from anima.core.primitive import LARGE, Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, reference as ref
@@ -102,7 +103,7 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
             operand_shape, window_dimensions, window_strides, padding, base_dilation or ones,
             window_dilation or ones, strict=True):
         room = low + high + dilated(n, apart) - dilated(window, gap)
-        out.append(room // stride + 1 if room >= 0 else 0)
+        out.append(max_dim(room // stride + 1, 0))
     return tuple(out)
 
 
@@ -124,20 +125,23 @@ def check_windows(name: str, shape: Shape, *, window_dimensions: Shape, window_s
     return reduce_window_shape_tuple(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
 
 
+def _int(n: Any) -> int:
+    return n if isinstance(n, Dim) else int(n)
+
+
 def window_params(shape: Shape, window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
                   padding: str | Sequence[tuple[int, int]] = "VALID", base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> dict[str, Any]:
     """The parameters of a primitive over windows, complete and checked."""
     ones = (1,) * len(window_dimensions)
-    w: dict[str, Any] = {name: tuple(map(int, ones if values is None else values)) for name, values in (
+    w: dict[str, Any] = {name: tuple(map(_int, ones if values is None else values)) for name, values in (
         ("window_dimensions", window_dimensions), ("window_strides", window_strides),
         ("base_dilation", base_dilation), ("window_dilation", window_dilation))}
     check_windows("reduce_window", shape, padding=[(0, 0)] * len(shape), **w)
     if isinstance(padding, str):
-        padding = padtype_to_pads(list(map(dilated, shape, w["base_dilation"])),
-                                  list(map(dilated, w["window_dimensions"], w["window_dilation"])),
-                                  w["window_strides"], padding)
-    w["padding"] = tuple((int(low), int(high)) for low, high in padding)
+        padding = padtype_to_pads(shape, list(map(dilated, w["window_dimensions"], w["window_dilation"])),
+                                  w["window_strides"], padding)  # of the elements as they are, not apart
+    w["padding"] = tuple((_int(low), _int(high)) for low, high in padding)
     check_windows("reduce_window", shape, **w)
     return w
 
@@ -197,7 +201,7 @@ def windowed(combine: Combine, xs: Arrays, w: dict[str, Any],
     One axis after the other, the last one first. `total(x, axes)` does the same over whole axes of one array.
     """
     sizes, strides, gaps = w["window_dimensions"], w["window_strides"], w["window_dilation"]
-    counts = [(n - dilated(size, gap)) // stride + 1 for n, size, stride, gap in zip(
+    counts = [max_dim((n - dilated(size, gap)) // stride + 1, 0) for n, size, stride, gap in zip(
         shape_of(xs[0]), sizes, strides, gaps, strict=True)]
     whole = [axis for axis, count in enumerate(counts) if count == gaps[axis] == 1]
     if total is None or math.prod(sizes[axis] for axis in whole) <= TERMS:

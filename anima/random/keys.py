@@ -11,7 +11,6 @@ key of its own, from `split` or `fold_in`.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from anima.control.key_reuse import use
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.dims import index_of
 from anima.core.dtypes import KeyDType
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
@@ -158,7 +158,7 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
             raise errors.ConcretizationTypeError(
                 n, "The number of keys that split makes is part of the shape of its result, and has to be known while "
                 "tracing. Make it a static argument (static_argnums), or derive keys one by one: fold_in(key, i).")
-    shape = tuple(map(operator.index, sizes))
+    shape = tuple(map(index_of, sizes))
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
     use(typed, "split")

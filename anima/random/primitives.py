@@ -20,6 +20,7 @@ import numpy as np
 from anima.config import config, threefry_partitionable
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
+from anima.core.dims import Point, point_of
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import eval_numpy, trace_to_jaxpr
@@ -49,7 +50,8 @@ class KeyPrimitive(Primitive):
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The operation as a program on words, for these types of keys."""
-        return _expand(self, tuple(avals), tuple(params.items()), config.trace_key())
+        given = tuple(avals), tuple(params.items())
+        return _expand(self, *given, config.trace_key(), point_of(*given))
 
     def eval(self, *args: Any, **params: Any) -> Any:
         avals = [ShapedArray(x.shape, x.dtype) for x in args]
@@ -69,7 +71,7 @@ class KeyPrimitive(Primitive):
 
 @functools.lru_cache(maxsize=1024)
 def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
-            options: Hashable) -> ClosedJaxpr:
+            options: Hashable, point: Point | None) -> ClosedJaxpr:
     known = dict(params)
     impl = known.pop("impl", None) or of_dtype(avals[0].dtype)
     numbering = known.pop("partitionable", None)

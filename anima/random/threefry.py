@@ -45,7 +45,7 @@ def _encrypt(words: Any, high: Any, low: Any) -> list[Any]:
 
 
 def check_count(count: int) -> None:
-    if count >= 2**32:
+    if int(count) >= 2**32:
         raise NotImplementedError(f"Drawing {count} blocks of random bits from one key: split the key, and draw "
                                   "fewer than 2**32 from each.")
 

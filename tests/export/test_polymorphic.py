@@ -40,11 +40,20 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("variance", lambda x: jnp.var(x, axis=0, keepdims=True), "a, 3", "(1, 3)", [(2, 3), (9, 3)]),
     ("flat", lambda x: x.reshape(-1), "a, b", "(a*b,)", [(2, 3), (5, 1)]),
     ("merged", lambda x: x.reshape(x.shape[0] * x.shape[1], 2), "a, b, 2", "(a*b, 2)", [(2, 3, 2)]),
+    ("rows of what is left", lambda x: x.reshape(x.shape[0], -1), "a, 2, 3", "(a, 6)", [(1, 2, 3), (5, 2, 3)]),
+    ("as many as rows", lambda x: jnp.reshape(x, [-1, x.shape[1] * 3]), "a, b, 3", "(a, 3*b)", [(2, 1, 3), (1, 4, 3)]),
     ("halves", lambda x: x.reshape(2, x.shape[0] // 2), "2*a", "(2, a)", [(6,), (2,)]),
     ("product", lambda x: x @ x.T, "a, b", "(a, a)", [(3, 4), (1, 2)]),
     ("differences", lambda x: x[1:] - x[:-1], "a + 1", "(a,)", [(4,), (2,)]),
     ("twice", lambda x: jnp.concatenate([x, x, x[:1]]), "a", "(2*a + 1,)", [(4,), (1,)]),
     ("numbers", lambda x: jnp.arange(x.shape[0]) + x * x.shape[0], "a", "(a,)", [(4,), (1,)]),
+    ("numbers from 3", lambda x: jnp.arange(3, x.shape[0]), "a", "(max(a - 3, 0),)", [(1,), (3,), (9,)]),
+    ("numbers backwards", lambda x: jnp.arange(x.shape[0], 0, -1, dtype="int8"), "a", "(a,)", [(1,), (5,)]),
+    ("numbers in steps", lambda x: jnp.arange(0, 10, x.shape[0], jnp.bfloat16), "a", "(floordiv(9, a) + 1,)",
+     [(1,), (4,), (12,)]),
+    ("grid", lambda x: jnp.mgrid[1:x.shape[0], :3], "a", "(2, a - 1, 3)", [(1,), (4,)]),
+    ("frequencies", lambda x: jnp.fft.fftfreq(x.shape[0], 0.5), "a", "(a,)", [(1,), (4,), (5,)]),
+    ("some frequencies", lambda x: jnp.fft.rfftfreq(x.shape[0]), "a", "(floordiv(a, 2) + 1,)", [(1,), (4,), (5,)]),
     ("numbers of both", lambda x: jnp.full((x.shape[0] + x.shape[1],), x.size), "a, b", "(b + a,)", [(2, 3)]),
     ("padded", lambda x: jnp.pad(x, 1), "a, b", "(a + 2, b + 2)", [(2, 3)]),
     ("loop", lambda x: lax.scan(lambda c, v: (c + v.sum(), c), 0.0, x)[1], "a, b", "(a,)", [(4, 3), (1, 1)]),
@@ -52,7 +61,15 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("softmax", lambda x: anima.nn.softmax(x), "a, b", "(a, b)", [(2, 3), (4, 1)]),
     ("middle", lambda x: x[x.shape[0] // 2], "a", "()", [(5,), (1,)]),
     ("rows", anima.vmap(jnp.sort), "a, b", "(a, b)", [(2, 3)]),
+    ("rows reshaped", anima.vmap(lambda x: x.reshape(x.shape[0], 1)), "a, b", "(a, b, 1)", [(2, 3), (1, 1)]),
+    ("rows times one", lambda x: anima.vmap(lambda v: jnp.outer(v, x[0]).reshape(-1))(x), "a, b", "(a, b^2)",
+     [(2, 3), (1, 3)]),
     ("gradient", anima.grad(loss), "a, b", "(a, b)", [(2, 3)]),
+    ("columns of a Jacobian", anima.jacfwd(lambda x: x.sum(0) ** 2), "a, 4", "(4, a, 4)", [(1, 4), (3, 4)]),
+    ("rows of a Jacobian", anima.jacrev(lambda x: x[:, None] * x), "a", "(a, a, a)", [(1,), (3,)]),
+    ("Hessian", anima.hessian(lambda x: (x ** 3).sum()), "a", "(a, a)", [(1,), (3,)]),
+    ("attention", lambda x: anima.nn.dot_product_attention(x, x, x, is_causal=True), "2, a, 3, 4", "(2, a, 3, 4)",
+     [(2, 1, 3, 4), (2, 5, 3, 4)]),
     ("inner", lambda x: anima.jit(loss)(x) + x.shape[0], "a", "()", [(4,)]),
     ("remainder", lambda x: x[: x.shape[0] % 3 + 1], "a", "(min(mod(a, 3) + 1, a),)", [(5,), (7,), (1,), (2,)]),
 ]
@@ -168,13 +185,43 @@ def test_decisions_by_sizes_are_refused() -> None:
     x = struct("a, b")
     for fun in (lambda x: x if x.shape[0] > x.shape[1] else -x, lambda x: x[:3] if x.shape[0] >= 3 else x,
                 lambda x: [x[i] for i in range(x.shape[0])], lambda x: x + np.ones(x.shape, F32),
+                lambda x: x[jnp.triu_indices(x.shape[0])],
                 lambda x: x * np.cos(x.shape[0]), lambda x: x.sum() if x.shape[0] == 11 else x):
         with pytest.raises(InconclusiveDimensionOperation):
             ex.export(anima.jit(fun))(x)
+    for numbers in (lambda x: jnp.arange(0.0, x.shape[0]), lambda x: jnp.arange(0, x.shape[0], 0)):
+        with pytest.raises(ValueError, match="arange: "):
+            ex.export(anima.jit(numbers))(x)
+    for rest in (lambda x: x.reshape(x.shape[0], -1, 3), lambda x: x.reshape(-1, 8)):
+        with pytest.raises(InconclusiveDimensionOperation, match="does not evenly divide"):
+            ex.export(anima.jit(rest))(struct("a, 4"))
+    with pytest.raises(ValueError, match="may be 1, or more"):
+        ex.export(anima.jit(jnp.squeeze))(struct("a, 4"))
+    more = ex.export(anima.jit(jnp.squeeze))(struct("a, 1", constraints=["a >= 2"]))
+    assert str(more.out_avals[0].shape) == "(a,)"
     same = ex.export(anima.jit(lambda x: x if x.shape[0] >= 1 and x.shape[0] != 3 else -x))(x)
     assert same.call(jnp.ones((3, 3)))[0, 0] == 1
     with pytest.raises(TypeError):
         ex.export(anima.jit(lambda x: x + x.T))(x)
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_random_numbers_of_generators_that_make_four_at_a_time(impl: str) -> None:
+    key = anima.random.key(3, impl=impl)
+    for fun in (lambda x: anima.random.uniform(key, x.shape), lambda x: anima.random.bits(key, x.shape[:1], "uint8")):
+        exported = ex.deserialize(ex.export(anima.jit(fun))(struct("a, 5")).serialize())
+        for n in (1, 3, 4, 9):
+            np.testing.assert_array_equal(exported.call(jnp.ones((n, 5))), fun(jnp.ones((n, 5))))
+
+
+@pytest.mark.parametrize("fun", [lambda x: jnp.tile(x, (3, 1, 1)),
+                                 lambda x: anima.random.gamma(anima.random.key(0), x)])
+def test_programs_of_one_size_are_not_those_of_sizes_that_are_not_known(fun: Callable[[Any], Any]) -> None:
+    with threefry_partitionable(True):
+        exported = ex.export(anima.jit(fun))(struct("a, 4"))
+        for point in exported.points:
+            x = jnp.ones((point["a"], 4))
+            np.testing.assert_array_equal(anima.jit(fun)(x), exported.call(x))
 
 
 def test_sizes_are_known_to_exported_functions_alone() -> None:

@@ -223,6 +223,30 @@ def test_slope_of_singular_determinants(zeros: tuple[int, ...]) -> None:
     np.testing.assert_allclose(anima.jit(anima.grad(la.det))(a), minors, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("rank", [4, 3, 2, 1, 0])
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_second_derivatives_of_determinants_of_any_rank(rank: int, dtype: Any, x64: None) -> None:
+    def by_columns(a: Any) -> Any:
+        if a.shape[0] == 1:
+            return a[0, 0]
+        minors = [by_columns(jnp.delete(a[1:], k, 1)) for k in range(a.shape[1])]
+        return sum((-1) ** k * a[0, k] * minor for k, minor in enumerate(minors))
+
+    rng = np.random.default_rng(rank)
+    a, t, s = (jnp.asarray(x).astype(dtype) * (1 if dtype is float else 1 + 0.5j) for x in (
+        rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 4)), rng.normal(size=(4, 4)), rng.normal(size=(4, 4))))
+
+    def second(det: Any) -> Any:
+        return anima.jvp(lambda x: anima.jvp(det, (x,), (t,))[1], (a,), (s,))[1]
+
+    np.testing.assert_allclose(second(la.det), second(by_columns), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(anima.jit(lambda: second(la.det))(), second(by_columns), rtol=1e-9, atol=1e-9)
+    if dtype is float:
+        both = jnp.stack([a, t])
+        np.testing.assert_allclose(anima.vmap(anima.hessian(la.det))(both),
+                                   [anima.hessian(by_columns)(x) for x in both], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("fun", [la.inv, la.det, la.svdvals, la.slogdet, la.pinv, la.eigvalsh, la.matrix_rank],
                          ids=lambda f: f.__name__)
 def test_vmap(fun: Callable[..., Any]) -> None:

@@ -26,14 +26,30 @@ def test_reduceat(name: str, indices: list[int]) -> None:
     """Stretches that overlap, are empty (then one element), or run to the end."""
     ours, theirs = getattr(jnp, name), getattr(np, name)
     at = np.array(indices)
-    if name != "subtract":  # not associative: in NumPy from left to right
-        same(anima.jit(ours.reduceat)(V, at), theirs.reduceat(V, at))
-        same(anima.jit(lambda x, i: ours.reduceat(x, i, axis=1))(X, at), theirs.reduceat(X, at, axis=1))
+    same(anima.jit(ours.reduceat)(V, at), theirs.reduceat(V, at))
+    same(anima.jit(lambda x, i: ours.reduceat(x, i, axis=1))(X, at), theirs.reduceat(X, at, axis=1))
     same(ours.reduceat(X, at, axis=1), theirs.reduceat(X, at, axis=1))
     if name == "add":
         check_grads(anima.jit(lambda x: ours.reduceat(x, jnp.asarray(at))), (V,), 1, atol=1e-2, rtol=1e-2, eps=1e-2)
         for way in (ours.reduceat, anima.jit(ours.reduceat)):  # no wider type, as in JAX
             assert way(jnp.ones(6, "int8"), at).dtype == np.int8
+
+
+@pytest.mark.parametrize("identity", [None, 1])
+def test_reduceat_of_functions_whose_order_tells(identity: Any) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x * y + 1
+
+    ours, theirs = jnp.frompyfunc(f, 2, 1, identity=identity), np.frompyfunc(f, 2, 1)
+    for at in ([2, 0, 1], [0], [3, 0, 2, 2]):
+        for axis in (0, 1):
+            want = theirs.reduceat(np.arange(16.0).reshape(4, 4), at, axis=axis).astype(np.float32)
+            got = [way(lambda x, i, axis=axis: ours.reduceat(x, i, axis=axis))(
+                jnp.arange(16.0).reshape(4, 4), jnp.array(at)) for way in (anima.jit, lambda f: f)]
+            np.testing.assert_array_equal(got, [want] * 2)
+    for method in (ours.accumulate, jnp.maximum.accumulate, lambda x, axis: jnp.add.reduceat(x, [0], axis)):
+        with pytest.raises(ValueError, match="single axis"):
+            method(jnp.ones((2, 2)), axis=None)
 
 
 @pytest.mark.parametrize("k", [-7, -2, 0, 1, 4, 9])

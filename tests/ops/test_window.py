@@ -64,6 +64,15 @@ def test_traced_initial_values_are_not_taken_for_neutral_ones() -> None:
 # ---------------------------------------------------------------- paddings and shapes
 
 
+def test_paddings_of_elements_that_are_apart() -> None:
+    """They are those of the elements as they are."""
+    assert sums(X.reshape(4, 2), (2, 1), (2, 1), "SAME", base_dilation=(2, 3)).shape == (3, 4)
+    for n, stride, apart in ((5, 2, 3), (8, 3, 2)):
+        pads = win.padtype_to_pads((n,), (3,), (stride,), "SAME_LOWER")
+        got = sums(X[:n], (3,), (stride,), "SAME_LOWER", base_dilation=(apart,))
+        np.testing.assert_array_equal(got, sums(X[:n], (3,), (stride,), pads, base_dilation=(apart,)))
+
+
 def test_paddings() -> None:
     np.testing.assert_array_equal(sums(X, (2,), (1,), "SAME"), [4, 5, 5, 6, 14, 11, 8, 6])
     np.testing.assert_array_equal(sums(X, (2,), (1,), "SAME_LOWER"), [3, 4, 5, 5, 6, 14, 11, 8])

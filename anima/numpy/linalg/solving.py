@@ -18,6 +18,7 @@ from anima.numpy.diagonals import diagonal, trace
 from anima.numpy.elementwise import abs, conj
 from anima.numpy.functions import log
 from anima.numpy.linalg.decompositions import svd, svdvals
+from anima.numpy.linalg.determinants import determinant, parity
 from anima.numpy.linalg.norms import norm
 from anima.numpy.linear import matmul
 from anima.numpy.manipulation import broadcast_shapes, broadcast_to, matrix_transpose, moveaxis, reshape
@@ -222,13 +223,7 @@ def _slogdet_lu(a: Array) -> tuple[Array, Array]:
     values = diagonal(factors, axis1=-2, axis2=-1)
     sizes = abs(values)
     signs = prod(where(sizes == 0, 0, values / where(sizes == 0, 1, sizes).astype(a.dtype)), axis=-1)
-    return signs * _parity(pivots, a.dtype), sum_of(log(sizes), axis=-1)
-
-
-def _parity(pivots: Array, dtype: Any) -> Array:
-    """-1 for an odd number of exchanges of rows, 1 for an even one."""
-    moved = pivots != sh.broadcasted_iota(pivots.dtype, pivots.shape, pivots.ndim - 1)
-    return (1 - 2 * (sum_of(moved, axis=-1) % 2)).astype(dtype)
+    return signs * parity(pivots, a.dtype), sum_of(log(sizes), axis=-1)
 
 
 @custom_jvp
@@ -285,31 +280,7 @@ def det(a: ArrayLike) -> Array:
         rows = [[a[..., i, j] for j in range(3)] for i in range(3)]
         (p, q, r), (s, t, u), (v, w, x) = rows
         return p * (t * x - u * w) - q * (s * x - u * v) + r * (s * w - t * v)
-    return _det(a)
-
-
-@custom_jvp
-def _det(a: Array) -> Array:
-    factors, pivots, _ = factor.lu(a)
-    return prod(diagonal(factors, axis1=-2, axis2=-1), axis=-1) * _parity(pivots, a.dtype)
-
-
-@_det.defjvp
-def _det_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """det' = trace(adj(A) dA), where adj(A) = det(A) A^-1 is a polynomial: zeros on the diagonal of U are replaced by
-    numbers too small to change it, so that it is right for singular matrices, too."""
-    (a,), (t,) = primals, tangents
-    factors, pivots, permutation = factor.lu(a)
-    values = diagonal(factors, axis1=-2, axis2=-1)
-    largest = max_of(abs(values), axis=-1, keepdims=True)
-    tiny = float(dtypes.finfo(a.dtype).eps)**2 * where(largest == 0, 1, largest)
-    nonzero = where(values == 0, tiny.astype(a.dtype), values)
-    factors = where(la.compare(ew.eq, factors.shape), sh.expand_dims(nonzero, (nonzero.ndim,)), factors)
-    moved = la.take_rows(t, permutation)
-    inner = la.triangular_solve(factors, moved, left_side=True, lower=True, unit_diagonal=True)
-    ratio = trace(la.triangular_solve(factors, inner, left_side=True), axis1=-2, axis2=-1)
-    parity = _parity(pivots, a.dtype)
-    return prod(values, axis=-1) * parity, prod(nonzero, axis=-1) * parity * ratio
+    return determinant(a)
 
 
 # ---------------------------------------------------------------- numbers that describe a matrix

@@ -37,10 +37,18 @@ def xlog1py(x: Any, y: Any) -> Any:
     return logarithms.xlog1py(*inexact("xlog1py", x, y))
 
 
+@custom_jvp
+def _entr(x: Any) -> Any:
+    return -logarithms.xlogy(x, x)
+
+
+_entr.defjvps(lambda t, out, x: -t * (jnp.log(x) + 1))  # without x / x, whose derivatives are lost in rounding
+
+
 def entr(x: Any) -> Any:
     """-x log(x): 0 where x = 0, -inf where it is negative."""
     (x,) = real("entr", x, weak=True)
-    return jnp.where(x < 0, -np.inf, -logarithms.xlogy(x, x))
+    return jnp.where(x < 0, -np.inf, _entr(x))
 
 
 def _log_ratio(p: Any, q: Any) -> Any:
