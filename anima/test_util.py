@@ -8,7 +8,7 @@ the products of the direction with a cotangent, on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from anima.ops.broadcast import as_array
 _EPS = 1e-4
 _TOLERANCES = {"bfloat16": 1e-1, "float16": 1e-2, "float32": 2e-3, "float64": 1e-5, "complex64": 1e-3,
                "complex128": 1e-5}
+_Tolerance = float | Mapping[Any, float] | None  # a mapping has one for each of some types
 
 
 def _value(x: Any) -> np.ndarray:
@@ -60,7 +61,15 @@ def _numeric_jvp(f: Callable[..., Any], args: Any, directions: Any, eps: float) 
     return tree.map(slope, ahead, behind)
 
 
-def check_close(xs: Any, ys: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
+def _allowed(values: Sequence[Any], given: _Tolerance) -> float:
+    """The tolerance for arrays, the largest of their types: as given, or what these allow where nothing is."""
+    if given is not None and not isinstance(given, Mapping):
+        return given
+    known = {**_TOLERANCES, **{dtypes.name(dtypes.np_dtype(t)): number for t, number in (given or {}).items()}}
+    return max((known.get(dtypes.name(v.dtype), 0.0) for v in values), default=0.0)
+
+
+def check_close(xs: Any, ys: Any, atol: _Tolerance = None, rtol: _Tolerance = None, err_msg: str = "") -> None:
     """AssertionError unless the leaves of two trees agree, to the tolerances of their types if none are given."""
     got_leaves, got_tree = tree.flatten(xs)
     want_leaves, want_tree = tree.flatten(ys)
@@ -71,10 +80,9 @@ def check_close(xs: Any, ys: Any, atol: float | None = None, rtol: float | None 
         if a.dtype == dtypes.float0 or b.dtype == dtypes.float0:
             assert a.dtype == b.dtype, f"{err_msg}: dtypes differ: {a.dtype} and {b.dtype}"
             continue
-        known = max(_TOLERANCES.get(dtypes.name(v.dtype), 0.0) for v in (a, b))
         wide = np.result_type(*(np.complex128 if v.dtype.kind == "c" else np.float64 for v in (a, b)))
-        np.testing.assert_allclose(a.astype(wide), b.astype(wide), atol=known if atol is None else atol,
-                                   rtol=known if rtol is None else rtol, err_msg=err_msg)
+        np.testing.assert_allclose(a.astype(wide), b.astype(wide), atol=_allowed((a, b), atol),
+                                   rtol=_allowed((a, b), rtol), err_msg=err_msg)
 
 
 def _product(xs: Any, ys: Any) -> Any:
@@ -87,21 +95,15 @@ def _product(xs: Any, ys: Any) -> Any:
     return total
 
 
-def _tolerance(value: Any, atol: float | None) -> float:
-    """The tolerance for a product with the values: that of the widest type, where none is given."""
-    known = [_TOLERANCES.get(dtypes.name(x.dtype), 0.0) for x in tree.leaves(value)]
-    return max(known, default=0.0) if atol is None else atol
-
-
-def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any], atol: float | None = None,
-              rtol: float | None = None, eps: float = _EPS, err_msg: str = "") -> None:
+def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any], atol: _Tolerance = None,
+              rtol: _Tolerance = None, eps: float = _EPS, err_msg: str = "") -> None:
     """Checks a derivative in forward mode against finite differences of `f`, along one random direction.
 
     Args:
       f: a function of arrays and pytrees of them.
       f_jvp: `(args, tangents) -> (result, tangent of the result)`.
       args: the point.
-      atol, rtol: tolerances; by default those that the type of each number allows.
+      atol, rtol: tolerances, or mappings from dtypes to such; by default those that the type of each number allows.
       eps: the step of the differences.
       err_msg: goes before what did not agree.
 
@@ -118,8 +120,8 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
                  f"{err_msg} tangent" if err_msg else "tangent")
 
 
-def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any], atol: float | None = None,
-              rtol: float | None = None, eps: float = _EPS, err_msg: str = "") -> None:
+def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any], atol: _Tolerance = None,
+              rtol: _Tolerance = None, eps: float = _EPS, err_msg: str = "") -> None:
     """Checks a derivative in reverse mode against finite differences of `f`; `f_vjp(*args) -> (result, function)`.
 
     Other arguments and errors as of `check_jvp`.
@@ -137,13 +139,13 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
     back = tree.map(lambda x: np.conj(np.asarray(x)) if np.asarray(x).dtype != dtypes.float0 else np.asarray(x),
                     tuple(found))
     np.testing.assert_allclose(
-        _product(directions, back), _product(moved, weights), atol=_tolerance(values, atol),
-        rtol=_tolerance(values, rtol), err_msg=f"{err_msg} cotangent projection" if err_msg else
+        _product(directions, back), _product(moved, weights), atol=_allowed(tree.leaves(values), atol),
+        rtol=_allowed(tree.leaves(values), rtol), err_msg=f"{err_msg} cotangent projection" if err_msg else
         "cotangent projection")
 
 
 def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int, modes: str | Sequence[str] = ("fwd", "rev"),
-                atol: float | None = None, rtol: float | None = None, eps: float | None = None) -> None:
+                atol: _Tolerance = None, rtol: _Tolerance = None, eps: float | None = None) -> None:
     """Checks the derivatives of `f` up to `order` in forward and reverse mode, in all their combinations.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.test_util import check_grads, check_jvp, check_vjp
+from anima.test_util import check_close, check_grads, check_jvp, check_vjp
 
 SMOOTH: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (jnp.sin, (0.5,)), (lambda x, y: (x * y, {"a": jnp.exp(x)}), (0.3, jnp.ones(3))),
@@ -48,6 +48,16 @@ def test_tolerances(dtype: str, tolerance: float, x64: None) -> None:
             else:
                 with pytest.raises(AssertionError):
                     check()
+
+
+def test_tolerances_by_type() -> None:
+    """Keys are types, dtypes or names; types that are not there have the default."""
+    for by_type in ({jnp.float32: 0.3}, {"float32": 0.3, "float64": 0.0}, {np.dtype("float32"): 0.3}):
+        check_grads(scaled(1.1), (0.5,), 1, atol=by_type, rtol=by_type)
+        check_close(jnp.ones(2), 1.2 * jnp.ones(2), rtol=by_type, atol={})
+    for without in ({}, {jnp.float16: 0.3}, {jnp.float32: 1e-3}):
+        with pytest.raises(AssertionError):
+            check_grads(scaled(1.1), (0.5,), 1, atol=without, rtol=without)
 
 
 @pytest.mark.parametrize("modes, text", [("fwd", "JVP tangent"), ("rev", "VJP cotangent projection")])

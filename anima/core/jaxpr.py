@@ -51,7 +51,7 @@ class Literal:
     __slots__ = ("aval", "val")
 
     def __init__(self, val: Any, aval: ShapedArray):
-        self.val = np.asarray(val, aval.dtype)[()]
+        self.val = np.asarray(val, aval and aval.dtype)[()]  # those who rewrite programs may leave the type out
         self.aval = aval
 
     @property

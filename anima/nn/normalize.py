@@ -165,6 +165,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
            [0., 0., 1.]], dtype=float32)
     """
     count = static_int(num_classes, "It arose in the num_classes argument of anima.nn.one_hot.")
+    if count < 0:
+        raise TypeError(f"one_hot: num_classes must not be negative, got {count}")
     dtype = dtypes.check_user_dtype(dtype, "one_hot")
     x = jnp.asarray(index_operand(x))
     x = x.astype(np.int32) if x.dtype == np.bool_ else x

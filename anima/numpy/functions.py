@@ -188,9 +188,7 @@ bessel_i1.defjvps(lambda t, y, x: ew.mul(t, _i1_slope(y, x)))
 
 def _i1_slope(y: Any, x: Any) -> Array:
     """I0(x) - I1(x) / x, which is 1/2 at 0."""
-    zero = ew.eq(x, 0)
-    slope = ew.sub(bessel_i0(x), ew.div(y, select_where(zero, sh.full_like(x, 1), x)))
-    return select_where(zero, sh.full_like(slope, 0.5), slope)
+    return ew.sub(bessel_i0(x), special.bessel_i1_over_x(x, y, lambda v: sh.full_like(v, 1)))
 
 
 @repeated

@@ -18,7 +18,6 @@ import numpy as np
 
 from anima.ops import gamma_quotients, hypergeometric, integrals
 from anima.ops.elementwise import (
-    abs,
     add,
     cos,
     div,
@@ -37,7 +36,7 @@ from anima.ops.elementwise import (
 )
 from anima.ops.family import REAL, Elementwise, Rules, constant, no_derivative
 from anima.ops.gamma import NUMPY
-from anima.ops.special import digamma, erf
+from anima.ops.special import digamma, erf, near_zero, power_series
 
 FORMULAS: dict[str, Formula] = {}
 
@@ -59,34 +58,17 @@ class Formula(Elementwise):
             return out.reshape(wide[0].shape).astype(args[0].dtype)
 
 
-def _near_zero(x: Any, bound: float, series: Callable[[Any], Any], elsewhere: Callable[[Any], Any]) -> Any:
-    """`series(x)` where |x| < bound, `elsewhere(x)` where it is not, each on numbers that it is meant for."""
-    near = lt(abs(x), bound)
-    one = constant(1, x.dtype)
-    return select_n_p.bind(near, elsewhere(select_n_p.bind(near, x, one)), series(select_n_p.bind(near, one, x)))
-
-
-def _power_series(coefficients: list[float]) -> Callable[[Any], Any]:
-    def series(x: Any) -> Any:
-        total = constant(coefficients[-1], x.dtype)
-        for c in coefficients[-2::-1]:
-            total = add(mul(total, x), c)
-        return total
-
-    return series
-
-
-_LOG1P_OVER_X = _power_series([(-1) ** k / (k + 1) for k in range(16)])
-_SINE_OVER_X = _power_series([(-1) ** k / math.factorial(2 * k + 1) for k in range(8)])
+_LOG1P_OVER_X = power_series([(-1) ** k / (k + 1) for k in range(16)])
+_SINE_OVER_X = power_series([(-1) ** k / math.factorial(2 * k + 1) for k in range(8)])
 
 
 def _spence_slope(t: Any, y: Any, x: Any) -> Any:
     """log(x) / (1 - x), as a series of x - 1 near 1."""
-    return mul(t, neg(_near_zero(sub(x, 1.0), 0.06, _LOG1P_OVER_X, lambda w: div(log(add(w, 1.0)), w))))
+    return mul(t, neg(near_zero(sub(x, 1.0), 0.06, _LOG1P_OVER_X, lambda w: div(log(add(w, 1.0)), w))))
 
 
 def _sine_slope(t: Any, y: Any, x: Any) -> Any:
-    return mul(t, _near_zero(x, 0.5, lambda v: _SINE_OVER_X(square(v)), lambda v: div(sin(v), v)))
+    return mul(t, near_zero(x, 0.5, lambda v: _SINE_OVER_X(square(v)), lambda v: div(sin(v), v)))
 
 
 def _quarter_turns(x: Any) -> Any:

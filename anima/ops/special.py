@@ -24,12 +24,14 @@ import numpy as np
 from anima.core import dtypes
 from anima.ops import gamma, incomplete, series
 from anima.ops.elementwise import (
+    abs,
     add,
     div,
     eq,
     exp,
     log,
     log1p,
+    lt,
     min,
     mul,
     neg,
@@ -207,11 +209,34 @@ def _erf_inv(x: np.ndarray) -> Any:
 
 # ---------------------------------------------------------------- derivatives
 
+def near_zero(x: Any, bound: float, series: Callable[[Any], Any], elsewhere: Callable[[Any], Any]) -> Any:
+    """`series(x)` where |x| < bound, `elsewhere(x)` where it is not, each on numbers that it is meant for."""
+    near = lt(abs(x), bound)
+    one = constant(1, x.dtype)
+    return select_n_p.bind(near, elsewhere(select_n_p.bind(near, x, one)), series(select_n_p.bind(near, one, x)))
+
+
+def power_series(coefficients: list[float]) -> Callable[[Any], Any]:
+    def series(x: Any) -> Any:
+        total = constant(coefficients[-1], x.dtype)
+        for c in coefficients[-2::-1]:
+            total = add(mul(total, x), c)
+        return total
+
+    return series
+
+
+_I1_OVER_X = power_series([0.5 / 4**k / (math.factorial(k) * math.factorial(k + 1)) for k in range(10)])  # of x**2
+
+
+def bessel_i1_over_x(x: Any, y: Any, scale: Callable[[Any], Any]) -> Any:
+    """y / x for y = scale(x) I1(x), by a series near 0, where derivatives of the quotient would cancel."""
+    return near_zero(x, 1.0, lambda v: mul(scale(v), _I1_OVER_X(square(v))), lambda v: div(y, v))
+
+
 def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
-    zero = eq(x, 0)
-    inverse = div(1.0, select_n_p.bind(zero, x, constant(1, x.dtype)))
-    slope = sub(bessel_i0e(x), mul(y, add(sign(x), inverse)))
-    return mul(t, select_n_p.bind(zero, slope, constant(0.5, x.dtype)))
+    quotient = bessel_i1_over_x(x, y, lambda v: exp(neg(mul(v, sign(v)))))  # abs has a slope at 0
+    return mul(t, sub(bessel_i0e(x), add(mul(y, sign(x)), quotient)))
 
 
 def _igamma_slope(a: Any, x: Any) -> Any:

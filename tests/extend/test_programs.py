@@ -110,6 +110,7 @@ def test_what_is_known_of_a_program() -> None:
     var = closed.jaxpr.invars[0]
     assert (var.initial_qdd, var.final_qdd, var.pretty_print(None)) == (None, None, repr(var))
     assert repr(core.DropVar(var.aval)) == "_"
+    assert core.Literal(2.0, None).val == 2 and core.Literal(2.0, None).aval is None
     literal = core.Literal(2.0, core.ShapedArray((), np.dtype(np.float32)))
     assert (literal.hash, literal.pretty_print(None, print_dtype=False)) == (hash(2.0), "2.0")
     assert literal.pretty_print(None) == f"2.0:{literal.aval.str_short()}"

@@ -114,6 +114,8 @@ def test_one_hot() -> None:
         nn.softmax([1.0, 2.0])
     with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
         nn.one_hot(jnp.arange(3), 2.5)
+    with pytest.raises(TypeError, match="must not be negative, got -1"):
+        nn.one_hot(1, -1)
     with pytest.raises(anima.errors.ConcretizationTypeError):
         anima.jit(lambda n: nn.one_hot(0, n))(3)
 

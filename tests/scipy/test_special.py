@@ -192,6 +192,8 @@ AT_POINTS = [
     (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0),
     (lambda x: sp.fresnel(x)[1], 300.0, 1.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
     (sp.entr, 1e-200, -np.log(1e-200) - 1, -1e200), (sp.entr, np.inf, -np.inf, 0.0),
+    (sp.i1, 1e-30, 0.5, 0.0), (anima.grad(anima.grad(sp.i1)), 1e-30, 0.375, 0.0), (sp.i1e, 1e-30, 0.5, -1.0),
+    (anima.grad(sp.i1e), -1e-30, 1.0, 1.875),
     (lambda x: sp.hyp2f1(1.0, 2.0, 3.0, x), 0.0, 2 / 3, 1.0), (lambda x: sp.log_ndtr(x), 50.0, 0.0, 0.0)]
 
 
