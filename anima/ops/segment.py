@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +13,11 @@ import numpy as np
 
 from anima import errors
 from anima.core import dtypes
+from anima.core.avals import max_dim
+from anima.core.dims import Dim, index_of
 from anima.core.trace import Tracer, aval_of
-from anima.ops.broadcast import as_array, broadcast_to, full
-from anima.ops.elementwise import add, and_, ge, lt, select
+from anima.ops.broadcast import as_array, broadcast_to, full, iota
+from anima.ops.elementwise import add, and_, div, ge, lt, mul, select
 from anima.ops.index import (
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -43,7 +44,7 @@ def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
     elif isinstance(num_segments, Tracer):
         raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.")
     else:
-        count = operator.index(num_segments)
+        count = index_of(num_segments)
     if count < 0:
         raise ValueError(f"{name}: num_segments must be non-negative, got {count}"
                          + ("." if num_segments is not None else ", one more than the largest segment number."))
@@ -75,20 +76,20 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
         rows = ids.size
         data = reshape(spread, (rows, *row))
         ids = reshape(narrow_index(ids), (rows,))
-        size = max(1, rows) if bucket_size is None else bucket_size
-        buckets = max(1, -(-rows // size))
-        if buckets * count > np.iinfo(np.int32).max:
+        buckets = 1 if bucket_size is None else max_dim(1, -(-rows // bucket_size))
+        several = isinstance(buckets, Dim) or buckets > 1
+        if int(buckets) * int(count) > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: num_segments={count} is more than an array has rows.")
         zero, top = np.int32(0), np.int32(count)
-        if buckets > 1:  # every bucket has segments of its own, those outside have none
+        if several:  # every bucket has segments of its own, those outside have none
             inside = and_(ge(ids, zero), lt(ids, top))
-            own = np.asarray(np.arange(rows) // size * count, ids.dtype)
-            ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
+            own = mul(div(iota(ids.dtype, rows), ids.dtype.type(bucket_size)), ids.dtype.type(count))
+            ids = select(inside, add(ids, own), full((rows,), ids.dtype.type(buckets * count), ids.dtype))
         out = full((buckets * count, *row), np.asarray(start(data.dtype), data.dtype), data.dtype)
         numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
         out = scatter(out, reshape(ids, (rows, 1)), data, numbers, unique_indices=unique_indices,
                       indices_are_sorted=indices_are_sorted, mode=mode or GatherScatterMode.FILL_OR_DROP)
-        return out if buckets == 1 else reduce(reshape(out, (buckets, count, *row)), (0,))
+        return out if not several else reduce(reshape(out, (buckets, count, *row)), (0,))
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = f"""{doc}

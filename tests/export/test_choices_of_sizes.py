@@ -60,6 +60,8 @@ CASES: list[tuple[str, Callable[[Any], Any], str, list[tuple[int, ...]]]] = [
      [(1, 4, 3, 1), (1, 7, 8, 1), (1, 1, 2, 1)]),
     ("windows of all rows", lambda x: lax.reduce_window(x, 0.0, lax.add, (2, x.shape[0]), (1, 1), "VALID"), "a, 8",
      [(2, 8), (7, 8), (12, 8)]),
+    ("segments in buckets", lambda x: anima.ops.segment_max(x, jnp.arange(x.shape[0]) % 3, x.shape[1], bucket_size=2),
+     "a, b", [(1, 1), (2, 3), (5, 4)]),
     ("steps", lambda x: lax.fori_loop(0, min_dim(x.shape[0], 4), lambda i, c: c + x[i], 0.0), "a", [(1,), (4,), (9,)]),
 ]
 
