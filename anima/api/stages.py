@@ -138,7 +138,8 @@ def type_of(x: Any) -> ShapedArray:
                 raise NotImplementedError(
                     f"The size {n} of {x} is not known: there are programs for such in export.export and eval_shape "
                     "alone. Export the function, and call what is exported with arrays of any of these sizes.")
-        return x.aval.update(dtype=dtypes.canonicalize_dtype(x.aval.dtype))
+        aval = x.aval.update(dtype=dtypes.canonicalize_dtype(x.aval.dtype))
+        return sharded(aval, x.sharding) if isinstance(x, ShapeDtypeStruct) and not x.is_ref else aval
     if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "__array__"):
         return sharded(ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, True)),
                        getattr(x, "sharding", None))

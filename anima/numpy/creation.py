@@ -413,7 +413,7 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     if device is not None or out_sharding is not None:
         return as_asked("full_like", device, out_sharding, full_like, a, fill_value, dtype, shape)
     if lies_somewhere(a, shape):
-        return put_like(a, full_like(a.aval, fill_value, dtype, a.shape if shape is None else shape))
+        return put_like(a, full_like(_like(a, "full_like"), fill_value, dtype, a.shape if shape is None else shape))
     aval = _like(a, "full_like")
     dtype = user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -459,7 +459,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array:
     if lies_somewhere(a, shape):
-        return put_like(a, _filled_like(name, a.aval, value, dtype, a.shape if shape is None else shape))
+        return put_like(a, _filled_like(name, _like(a, name), value, dtype, a.shape if shape is None else shape))
     aval = _like(a, name)
     wanted = user_dtype(dtype, name)
     shape = aval.shape if shape is None else canonical_shape(shape)

@@ -436,16 +436,34 @@ def seen_on(mesh: AbstractMesh, x: Any) -> Any:
 
 
 def lies_somewhere(x: Any, shape: Any = None) -> bool:
-    """Whether somebody put an array somewhere, or its type says how it is cut; for one of another shape that is to lie
-    there, too, whether it is on one device."""
-    if type(x) is PlacedArray and x.committed:
-        return shape is None or isinstance(x.sharding, SingleDeviceSharding)
-    return shape is None and isinstance(x, Array) and type(x.aval) is ShardedArray
+    """Whether somebody put an array somewhere, or its type, or what only describes one, says how it is cut; for one of
+    another shape that is to lie there, too, whether it is on one device."""
+    placed = type(x) is PlacedArray and x.committed
+    if not (placed or _described_place(x) is not None or (isinstance(x, Array) and type(x.aval) is ShardedArray)):
+        return False
+    if shape is None or (isinstance(shape, (tuple, list)) and tuple(shape) == tuple(x.shape)):
+        return True
+    return placed and isinstance(x.sharding, SingleDeviceSharding)
 
 
 def put_like(x: Any, result: Any) -> Any:
-    """The result where `x` lies."""
-    return _asked("like", result, x.sharding if type(x) is PlacedArray else x.aval.sharding)
+    """The result where `x` lies, of which `lies_somewhere` holds."""
+    described = _described_place(x)
+    sharding = x.sharding if type(x) is PlacedArray else x.aval.sharding if described is None else described
+    return _asked("like", result, sharding)
+
+
+def _described_place(x: Any) -> Sharding | None:
+    """Where an array is to lie of which `x` is a description alone; in programs, types tell that, and nothing else."""
+    sharding = None if isinstance(x, (Array, ShapedArray)) else getattr(x, "sharding", None)
+    if not isinstance(sharding, Sharding):
+        return None
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    if is_tracing():
+        return sharding if mesh is not None and mesh.explicit_axes else None
+    if isinstance(mesh, AbstractMesh):  # it has devices where a mesh is set
+        return None if current_mesh().empty else on_current_mesh("like", sharding.spec, "sharding")
+    return sharding
 
 
 class InspectSharding(Composite):

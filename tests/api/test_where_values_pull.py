@@ -10,7 +10,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import P, lax
-from anima.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from anima.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 
 @pytest.mark.parametrize("code", [
@@ -99,3 +99,23 @@ def test_programs_that_say_where_their_values_are(around: Any, eight_devices: li
     for found in (f(x), anima.grad(lambda x: f(x).sum())(x), anima.jvp(f, (x,), (x,))[1]):
         assert found.sharding == NamedSharding(mesh, P("x"))
     np.testing.assert_allclose(anima.grad(lambda x: f(x).sum())(x), np.cos(np.arange(8.0)), rtol=1e-6)
+
+
+def test_arrays_like_a_description_lie_where_that_says(eight_devices: list[anima.Device]) -> None:
+    auto = Mesh(np.array(eight_devices).reshape(4, 2), ("x", "y"))
+    explicit = Mesh(auto.devices, auto.axis_names, axis_types=(AxisType.Explicit,) * 2)
+    make = (jnp.zeros_like, jnp.ones_like, jnp.empty_like, lambda s: jnp.full_like(s, 2), lambda s: lax.full_like(s, 2),
+            lambda s: jnp.zeros_like(s, dtype="int32"), lambda s: jnp.zeros_like(s, shape=(8, 16)))
+    rows = NamedSharding(auto, P("x", None))
+    struct = anima.ShapeDtypeStruct((8, 16), "float32", sharding=rows)
+    assert all(f(struct).sharding == rows for f in make)
+    assert not isinstance(jnp.zeros_like(struct, shape=(4, 4)).sharding, NamedSharding)
+    assert jnp.zeros_like(jnp.zeros_like(struct), shape=(8, 16)).sharding == rows
+    abstract = anima.ShapeDtypeStruct((8, 16), "float32", sharding=NamedSharding(explicit.abstract_mesh, P("x", None)))
+    assert not isinstance(jnp.zeros_like(abstract).sharding, NamedSharding)  # of no devices
+    with anima.set_mesh(explicit):
+        assert all(f(abstract).sharding == NamedSharding(explicit, P("x", None)) for f in make)
+        assert anima.jit(lambda: jnp.zeros_like(abstract))().sharding.spec == P("x", None)
+        assert anima.typeof(abstract).sharding.spec == P("x", None)
+        for f in (lambda a: a * 2, jnp.zeros_like):
+            assert anima.eval_shape(f, abstract).sharding.spec == P("x", None)
