@@ -458,11 +458,11 @@ def _described_place(x: Any) -> Sharding | None:
     sharding = None if isinstance(x, (Array, ShapedArray)) else getattr(x, "sharding", None)
     if not isinstance(sharding, Sharding):
         return None
-    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    named = sharding if isinstance(sharding, NamedSharding) else None
     if is_tracing():
-        return sharding if mesh is not None and mesh.explicit_axes else None
-    if isinstance(mesh, AbstractMesh):  # it has devices where a mesh is set
-        return None if current_mesh().empty else on_current_mesh("like", sharding.spec, "sharding")
+        return named if named is not None and named.mesh.explicit_axes else None
+    if named is not None and isinstance(named.mesh, AbstractMesh):  # it has devices where a mesh is set
+        return None if current_mesh().empty else on_current_mesh("like", named.spec, "sharding")
     return sharding
 
 
