@@ -357,10 +357,13 @@ def fixed(attributes: Mapping[str, Any], name: str) -> tuple[tuple[str, Any], ..
 
 
 def _fixed(value: Any, what: str) -> Any:
-    if isinstance(value, (str, bool, int, float)):
-        return value
     if isinstance(value, Mapping):
         return fixed(value, what)
+    for kind in (str, bool, int, float):
+        if isinstance(value, kind) and (kind is str or not isinstance(value, np.generic)):
+            if kind is int and not -1 << 63 <= value < 1 << 63:
+                raise TypeError(f"ffi_call: the attribute {what} has more than 64 bits.")
+            return kind(value)
     array = np.asarray(value)
     if not isinstance(value, (np.generic, np.ndarray, list, tuple)) or dtypes.short_name(array.dtype) not in _TYPES:
         raise TypeError(f"ffi_call: the attribute {what} is no number, array of numbers, text or dict of such.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 import shutil
 import subprocess
 import threading
@@ -193,11 +194,14 @@ def test_transformations() -> None:
 def test_attributes_are_told_apart_by_their_types() -> None:
     f = anima.jit(lambda x, n: mix(x, n=n)[0], static_argnums=1)
     np.testing.assert_array_equal(f(X, 1), np.asarray(X) * 2 + 1005.5)
-    for other in (True, 1.0, np.int32(1), "1"):
+    np.testing.assert_array_equal(mix(X, n=enum.IntEnum("One", "one").one)[0], np.asarray(X) * 2 + 1005.5)
+    for other in (True, 1.0, np.int32(1), np.float64(1), np.str_("1"), "1"):
         with pytest.raises(JaxRuntimeError, match="INVALID_ARGUMENT: other attributes"):
             f(X, other)
         with pytest.raises(JaxRuntimeError, match="INVALID_ARGUMENT: other attributes"):
             mix(X, n=other)
+    with pytest.raises(TypeError, match=r"the attribute n=9223372036854775808 of handlers.mix has more than 64 bits"):
+        mix(X, n=1 << 63)
     for bad in (None, object(), np.array("a"), {"a": None}):
         with pytest.raises(TypeError, match=r"the attribute (a|n)=.* is no number, array of numbers, text or dict of"):
             mix(X, n=bad)
