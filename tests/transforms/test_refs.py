@@ -561,6 +561,7 @@ REFUSED: tuple[tuple[Callable[[Ref], Any], type[Exception], str], ...] = (
     (lambda r: anima.eval_shape(new_ref, X), ValueError, "cannot be returned"),
     (lambda r: anima.jit(lambda a, b: None)(r, r), ValueError, r"Ref\{float32\[4\]\} appeared at both a and b"),
     (lambda r: anima.vmap(lambda a, b: None)(r, r), ValueError, "appeared at both"),
+    (lambda r: lax.scan(lambda c, _: (None, None), (r, r), None, length=1), ValueError, "appeared at both"),
     (lambda r: anima.jit(lambda a: a[0] + r[0])(r), ValueError, "both closed over and passed as the argument a"),
     (lambda r: lax.cond(True, lambda a: a[0], lambda a: r[0], r), ValueError, "appeared at both"),
     (lambda r: lax.fori_loop(0, 2, lambda i, c: (anima.jit(lambda a: a[0] + r[0])(r), c)[1], 0), ValueError,
