@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.api.described import are_described, differentiable
 from anima.api.jit import jit
-from anima.api.stages import type_of
+from anima.api.stages import ShapeDtypeStruct, type_of
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
@@ -129,6 +130,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                         "tree "
                         f"structure {in_tree} whereas tangents have tree structure {tangent_tree}.")
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
+    if are_described(flat):
+        flat = differentiable(_flat_fun(fun, in_tree, has_aux)[0], flat, "the differentiated function")
     outs, out_tangents = _jvp_on_refs(flat_fun, flat, flat_tangents)
     out_tree, count, join_aux = found
     result = tree.unflatten(out_tree, _arrays(outs[:count]))
@@ -322,8 +325,10 @@ for _kind in (Pushforward, VJP):
 def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, kind: type[Any]) -> tuple[Any, ...]:
     """(out, derivative of `kind`, aux)."""
     flat, in_tree = tree.flatten(primals)
-    flat = list(map(as_operand, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
+    if are_described(flat):
+        flat = differentiable(_flat_fun(fun, in_tree, has_aux)[0], flat, "the differentiated function")
+    flat = list(map(as_operand, flat))
     avals = list(map(aval_of, flat))
     named = within(Transform("jvp"))(flat_fun)
     outs, mask, jaxpr, consts = linearize_again(named, flat, list(map(_differentiable, avals)))
@@ -374,7 +379,7 @@ def check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: 
     if isinstance(x, Ref):
         raise ValueError(f"{name} with respect to a mutable array reference of type {x.aval!r}: only arrays have "
                          "gradients. Differentiate by the array, and make the reference inside of the function.")
-    dtype = aval_of(x).dtype
+    dtype = (x if type(x) is ShapeDtypeStruct else aval_of(x)).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
             raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got "

@@ -17,6 +17,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api import placed_calls
+from anima.api.described import are_described, with_values
 from anima.api.pjit import executable_of, pjit_p
 from anima.api.placed_calls import Places, Wanted, constrained, placed, to_numpy, wanted
 from anima.api.program_cache import NONE, ProgramCache, programs_of, traced
@@ -237,6 +238,8 @@ class JitFunction:
                 return self(*narrow, **kwargs)
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
+        if are_described(leaves) and not self.keep_unused:
+            return self._call_described(dynamic, named, static, leaves, in_tree)
         entry = self._entry(dynamic, named, static, leaves, in_tree)
         if entry.uses is not None:
             use_all([*entry.outer, *leaves], self.name, entry.uses)
@@ -292,6 +295,13 @@ class JitFunction:
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
             self._keep(known, entry)
         return result
+
+    def _call_described(self, dynamic: Any, named: Any, static: Any, leaves: Sequence[Any], in_tree: Any) -> Any:
+        """A call with descriptions for arguments whose values the program does not use."""
+        entry = self._entry(dynamic, named, static, leaves, in_tree, type_of)
+        valued = tree.unflatten(in_tree, with_values(leaves, entry.closed, self.name))
+        args, kwargs = self.signature.join(*valued, static)
+        return self._call(tuple(args), kwargs)
 
     def _call_placed(self, entry: Entry, leaves: Sequence[Any], static: Any) -> Any:
         """A call where something says on which devices it takes place."""
