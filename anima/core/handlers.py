@@ -359,10 +359,10 @@ def fixed(attributes: Mapping[str, Any], name: str) -> tuple[tuple[str, Any], ..
 def _fixed(value: Any, what: str) -> Any:
     if isinstance(value, Mapping):
         return fixed(value, what)
+    if isinstance(value, int) and value.bit_length() > 63 and value != -1 << 63:
+        raise TypeError(f"ffi_call: the attribute {what} has more than 64 bits.")
     for kind in (str, bool, int, float):
         if isinstance(value, kind) and (kind is str or not isinstance(value, np.generic)):
-            if kind is int and not -1 << 63 <= value < 1 << 63:
-                raise TypeError(f"ffi_call: the attribute {what} has more than 64 bits.")
             return kind(value)
     array = np.asarray(value)
     if not isinstance(value, (np.generic, np.ndarray, list, tuple)) or dtypes.short_name(array.dtype) not in _TYPES:
