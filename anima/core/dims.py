@@ -516,7 +516,7 @@ def point_of(*given: Any) -> Point | None:
         if isinstance(x, Dim):
             return x.point
         parts = x if isinstance(x, (tuple, list)) else getattr(x, "shape", ())
-        if parts and (found := point_of(*parts)) is not None:
+        if isinstance(parts, (tuple, list)) and (found := point_of(*parts)) is not None:  # a class has no sizes
             return found
     return None
 
