@@ -56,7 +56,7 @@ class FfiCall(Primitive):
     def eval(self, *args: np.ndarray, target: ForeignFunction | Handler, **params: Any) -> list[np.ndarray]:
         outs = [np.empty(a.shape, a.dtype) for a in params["result_avals"]]
         if isinstance(target, Handler):
-            self.into(target=target, **params)(outs, int, *(np.asarray(x, order="C") for x in args))
+            self.into(target=target, **params)(outs, lambda: 1, *(np.asarray(x, order="C") for x in args))
             return outs
         layout = self.layout([ShapedArray(x.shape, x.dtype) for x in args], target=target, **params)
         aliases = dict(params["input_output_aliases"])

@@ -22,7 +22,8 @@ from anima.control.common import check_carry, reorder, steady, strong_like, trac
 from anima.control.lanes import on_their_own
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import count_of, joins_lanes, mentions, name_of
+from anima.core.axes import joins_lanes, mentions, name_of
+from anima.core.dims import index_of
 from anima.core.explicit import cut_of
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
@@ -331,7 +332,7 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
     body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
     if any(isinstance(c, Ref) for c in consts):
         refuse_writes(body, consts)
-    outs = scan_p.call(body, consts, [], xs, length=count_of(size), reverse=False, unroll=1)
+    outs = scan_p.call(body, consts, [], xs, length=index_of(size), reverse=False, unroll=1)
     return [spread(out, size) for out in outs], [0] * len(outs)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from anima.core.dims import Dim
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.state import current
@@ -45,11 +44,6 @@ class Manual:
 
     names: frozenset[Any]
     vary: Primitive
-
-
-def count_of(size: int) -> int:
-    """How many elements the axis has that a batching rule is about, without its name."""
-    return size if isinstance(size, Dim) else int(size)
 
 
 def name_of(size: int) -> Any:

@@ -134,7 +134,7 @@ _numbers = itertools.count(1)
 _errors: dict[int, tuple[int, Any]] = {}  # code and message, by the number that stands for the address of an error
 _futures: dict[int, _Future] = {}
 _running = threading.local()  # the error of a handler that compiled code has called
-_threads: list[Callable[[], int]] = [int]  # tells how many threads the programs that call handlers may use
+_threads: list[Callable[[], int]] = [lambda: 1]  # tells how many threads the programs that call handlers may use
 
 
 def _error(code: int, message: str) -> int:
@@ -159,7 +159,7 @@ def _schedule(a: _Task) -> None:
 
 
 def _count_threads(a: _Count) -> None:
-    a.num_threads[0] = _threads[0]() or 1
+    a.num_threads[0] = _threads[0]()
 
 
 def _create_future(a: _FutureArguments) -> None:

@@ -42,9 +42,10 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
     In JAX's place (`remembers`), the user's `functions` are called once for arguments of the same types and the same
     `options`, for as long as they live, as those of jit are: what they read besides may then be of that time.
     """
+    leaves, in_tree = tree.flatten((operands,))
+    check_given_once(leaves, lambda k: f"operand {k}", f"in the operands of {name}")
     if is_tracing() or config.disable_jit:
         return run(operands)
-    leaves, in_tree = tree.flatten((operands,))
     known, key = _known_of(functions), None
     if known is not None:
         key = (name, in_tree, *map(aval_of, leaves), *map(weakref.ref, functions), options, exact_type(options),
@@ -132,7 +133,6 @@ def _choose(what: str, index: Any, branches: Sequence[Callable[..., Any]], opera
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
     length = scans.scan_length(tree.leaves(xs), length)
-    check_given_once(tree.leaves((init, xs)), lambda k: f"operand {k}", "in the operands of scan")
     if not config.disable_jit or length == 0 or not callable(f):
         return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll), (f,),
                          (length, bool(reverse), unroll))

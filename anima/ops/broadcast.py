@@ -31,7 +31,7 @@ from anima.core.avals import (
     scalar_type,
     tangent_aval,
 )
-from anima.core.axes import count_of, varying
+from anima.core.axes import varying
 from anima.core.dims import Dim, index_of
 from anima.core.placement import pulls
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
@@ -191,7 +191,7 @@ class BroadcastInDim(Movement):
         d, kept = dims[0], broadcast_dimensions
         out = kept[d - 1] + 1 if d else 0
         new_dims = (*kept[:d], out, *(k + 1 for k in kept[d:]))
-        wider = (*shape[:out], count_of(size), *shape[out:])
+        wider = (*shape[:out], index_of(size), *shape[out:])
         return self.bind(args[0], shape=wider, broadcast_dimensions=new_dims), out
 
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:

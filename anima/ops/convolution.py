@@ -20,7 +20,6 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
-from anima.core.axes import count_of
 from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
@@ -327,8 +326,8 @@ class Convolution(Bilinear):
             out = self.bind(x, y, dimension_numbers=dimension_numbers, feature_group_count=features,
                             batch_group_count=batches, **params)
             if groups == 1:
-                return _split(out, axis, count_of(size)), axis
-            out = _split(_split(out, axis, groups), axis + 1, count_of(size))
+                return _split(out, axis, index_of(size)), axis
+            out = _split(_split(out, axis, groups), axis + 1, index_of(size))
             return _joined(moveaxis(out, axis + 1, 0), axis + 1), 0
 
         if dx is not None and dy is not None:

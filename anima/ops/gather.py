@@ -24,7 +24,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, check_countable, tangent_aval
-from anima.core.axes import count_of
+from anima.core.dims import index_of
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
@@ -233,7 +233,7 @@ class Gather(Movement):
         if x_dim is None:  # what is distinct or sorted in each is not so in all together, which read one operand
             params |= {"unique_indices": False, "indices_are_sorted": False}
         else:
-            x, slice_sizes = moveaxis(x, x_dim, 0), (count_of(size) if indices_dim is None else 1, *slice_sizes)
+            x, slice_sizes = moveaxis(x, x_dim, 0), (index_of(size) if indices_dim is None else 1, *slice_sizes)
         indices = indices if indices_dim is None else moveaxis(indices, indices_dim, 0)
         numbers = batched_numbers(dimension_numbers, x_dim is not None, indices_dim is not None)
         return self.bind(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0

@@ -20,7 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, check_countable
-from anima.core.axes import count_of
+from anima.core.dims import index_of
 from anima.core.placement import pulls
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions
@@ -83,7 +83,7 @@ def _as_gather(shape: Shape, sizes: Shape, indices: Sequence[Any], dims: Sequenc
     0; of others, checks may want to know whether they are."""
     axes = [a for a, (n, s) in enumerate(zip(shape, sizes, strict=True)) if n != s or _known_index(indices[a]) != 0]
     columns = [expand_dims(batch_at_front(indices[a], dims[a], size), (1,)) for a in axes]
-    vectors = concatenate(columns, 1) if columns else zeros(ShapedArray((count_of(size), 0), aval_of(indices[0]).dtype))
+    vectors = concatenate(columns, 1) if columns else zeros(ShapedArray((index_of(size), 0), aval_of(indices[0]).dtype))
     return vectors, GatherDimensionNumbers(tuple(range(len(shape))), (), tuple(axes))
 
 
@@ -126,7 +126,7 @@ class DynamicSlice(Movement):
         if all(k is None for k in index_dims):
             at = _zero_index(indices)
             return self.bind(x, *indices[:d], at, *indices[d:],
-                             slice_sizes=(*slice_sizes[:d], count_of(size), *slice_sizes[d:])), d
+                             slice_sizes=(*slice_sizes[:d], index_of(size), *slice_sizes[d:])), d
         shape = shape_of(x) if d is None else tuple(n for i, n in enumerate(shape_of(x)) if i != d)
         vectors, numbers = _as_gather(shape, slice_sizes, indices, index_dims, size)
         return gather_p.batch(size, (x, vectors), (d, 0), dimension_numbers=numbers, slice_sizes=slice_sizes,

@@ -20,7 +20,6 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
-from anima.core.axes import count_of
 from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule
 from anima.core.sharding_rules import dimensions, dims, each_alike, reshaped, without
@@ -94,7 +93,7 @@ class Reshape(Movement):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, new_sizes: Shape,
               dimensions: None = None) -> tuple[Any, int]:
-        return reshape(moveaxis(args[0], dims[0], 0), (count_of(size), *new_sizes)), 0
+        return reshape(moveaxis(args[0], dims[0], 0), (index_of(size), *new_sizes)), 0
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
         return {"new_sizes": params["new_sizes"] + element_shape(avals[0]), "dimensions": None}
@@ -249,7 +248,7 @@ class StridedSlice(Movement):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, start_indices: Shape,
               limit_indices: Shape, strides: Shape | None = None) -> tuple[Any, int]:
         d = dims[0]
-        return slice(args[0], _insert(start_indices, d, 0), _insert(limit_indices, d, count_of(size)),
+        return slice(args[0], _insert(start_indices, d, 0), _insert(limit_indices, d, index_of(size)),
                      None if strides is None else _insert(strides, d, 1)), d
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
@@ -465,7 +464,7 @@ def moveaxis(x: Any, source: int, destination: int) -> Any:
 
 def batch_at_front(x: Any, dim: int | None, size: int) -> Any:
     """An argument of a batching rule with its batch axis first, repeated if it had none."""
-    return broadcast(x, (count_of(size),)) if dim is None else moveaxis(x, dim, 0)
+    return broadcast(x, (index_of(size),)) if dim is None else moveaxis(x, dim, 0)
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import count_of
+from anima.core.dims import index_of
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
@@ -153,20 +153,20 @@ class SparseProduct(Primitive):
         if all(d is None for d in dims[:3]):  # more columns of x
             x = moveaxis(args[3], dims[3], 3)
             out = self.bind(*args[:3], reshape(x, (*own[3][:2], own[3][2] * size)), **params)
-            return reshape(out, (*shape_of(out)[:2], own[3][2], count_of(size))), 3
+            return reshape(out, (*shape_of(out)[:2], own[3][2], index_of(size))), 3
         batch = max(shape[0] for shape in own)
         flat = []
         for a, d, shape in zip(args, dims, own, strict=True):
             if d is not None:
                 a = moveaxis(a, d, 0)
             elif shape[0] > 1:
-                a = broadcast(a, (count_of(size),))
+                a = broadcast(a, (index_of(size),))
             if len(shape_of(a)) > len(shape):
-                a = broadcast_in_dim(a, (count_of(size), batch, *shape[1:]), range(len(shape) + 1))
+                a = broadcast_in_dim(a, (index_of(size), batch, *shape[1:]), range(len(shape) + 1))
                 a = reshape(a, (size * batch, *shape[1:]))
             flat.append(a)
         out = self.bind(*flat, **params)
-        return reshape(out, (count_of(size), batch, *shape_of(out)[1:])), 0
+        return reshape(out, (index_of(size), batch, *shape_of(out)[1:])), 0
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from anima.core.axes import Axis, count_of, is_of_devices, mentions, name_of, naming, wants_all
+from anima.core.axes import Axis, is_of_devices, mentions, name_of, naming, wants_all
+from anima.core.dims import index_of
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
@@ -90,7 +91,7 @@ class BatchTrace(Trace):
 def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     """A result with its mapped dimension at `target`; an unmapped one is repeated."""
     if dim is None:
-        stack, dim = spread(broadcast(stack, (count_of(size),)), size), 0
+        stack, dim = spread(broadcast(stack, (index_of(size),)), size), 0
     ndim = aval_of(stack).ndim
     order = [axis for axis in range(ndim) if axis != dim]
     order.insert(target + ndim if target < 0 else target, dim)
@@ -103,7 +104,7 @@ def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any]
     whose elements `fun` may close over."""
     trace = BatchTrace(current.trace, size, within)
     try:
-        with naming(() if trace.name is None else ((trace.name, count_of(size)),)):
+        with naming(() if trace.name is None else ((trace.name, index_of(size)),)):
             pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]
     finally:
         trace.alive = False
@@ -118,7 +119,7 @@ def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
     how = (size.name, size.spmd, size.of_devices, size.typed) if isinstance(size, Axis) else None
-    return _batch_jaxpr(closed, count_of(size), how, dims, force)
+    return _batch_jaxpr(closed, index_of(size), how, dims, force)
 
 
 @weak_cache
