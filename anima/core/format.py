@@ -47,6 +47,11 @@ def opened(magic: bytes, version: int, blob: bytes, what: str) -> memoryview:
     return content
 
 
+def version_of(blob: Data) -> int:
+    """The version of the format that an envelope says."""
+    return _HEAD.unpack_from(blob)[1]
+
+
 class Writer:
     """Appends values to bytes."""
 
@@ -89,8 +94,9 @@ class Writer:
 class Reader:
     """Takes values off bytes, in the order in which a `Writer` put them there."""
 
-    def __init__(self, content: memoryview) -> None:
+    def __init__(self, content: memoryview, version: int = 1) -> None:
         self._content = content
+        self.version = version
         self._place = 0
         self._depth = 0
 

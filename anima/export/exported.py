@@ -22,14 +22,18 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.format import Reader, Writer, sealed
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.mesh import AbstractMesh, Mesh
+from anima.core.shardings import NamedSharding
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
+from anima.export.meshes import Cut, read_cut, write_cut
 from anima.export.reading import Programs
 from anima.export.trees import read_tree, write_tree
 from anima.export.writing import Tables
 from anima.transforms.custom import custom_vjp
 
-MAGIC, VERSION = b"ANIMAEXP", 1
+MAGIC = b"ANIMAEXP"
+VERSION = 2  # 1: without meshes; what has none is written so
 WHAT = "an exported program"
 minimum_supported_calling_convention_version = 9
 maximum_supported_calling_convention_version = 10
@@ -75,21 +79,22 @@ class Exported:
         called, but not serialized.
       disabled_safety_checks: checks that are not made.
       jaxpr: the program; it takes and gives no values of dtype float0.
+      cut: how arguments and results are cut over devices (`Cut`); None for a function of one device.
     """
 
-    nr_devices = 1
     calling_convention_version = maximum_supported_calling_convention_version
     uses_global_constants = False
 
     def __init__(self, fun_name: str, in_tree: tree.PyTreeDef, in_avals: Sequence[ShapedArray],
                  out_tree: tree.PyTreeDef, out_avals: Sequence[ShapedArray], jaxpr: ClosedJaxpr,
                  platforms: Sequence[str] = ("cpu",), disabled_safety_checks: Sequence[DisabledSafetyCheck] = (),
-                 get_vjp: Callable[[], Exported | None] | None = None) -> None:
-        self.fun_name, self.jaxpr = fun_name, jaxpr
+                 get_vjp: Callable[[], Exported | None] | None = None, cut: Cut | None = None) -> None:
+        self.fun_name, self.jaxpr, self.cut = fun_name, jaxpr, cut
         self.in_tree, self.in_avals = in_tree, tuple(in_avals)
         self.out_tree, self.out_avals = out_tree, tuple(out_avals)
         self.platforms, self.disabled_safety_checks = tuple(platforms), tuple(disabled_safety_checks)
         self._get_vjp = self._exported_vjp if get_vjp is None else get_vjp
+        self._over: dict[Any, Callable[..., list[Any]]] = {}  # meshes of calls -> the function of leaves that lie there
         self._options = config.trace_key()  # that the program was traced under: what it becomes depends on them
 
     @property
@@ -106,22 +111,30 @@ class Exported:
         return tuple(k for k, a in enumerate(self.in_avals) if a.dtype != dtypes.float0)
 
     @property
+    def nr_devices(self) -> int:
+        """Over how many devices the arguments and the results lie."""
+        return 1 if self.cut is None else self.cut.mesh.size
+
+    @property
     def in_shardings_hlo(self) -> tuple[None, ...]:
-        """A sharding for each argument: None, as there is one device."""
+        """None for each argument, as the compiler knows no other shardings than `in_shardings_jax` gives."""
         return (None,) * len(self.in_avals)
 
     @property
     def out_shardings_hlo(self) -> tuple[None, ...]:
-        """A sharding for each result: None, as there is one device."""
+        """None for each result."""
         return (None,) * len(self.out_avals)
 
-    def in_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
-        """As `in_shardings_hlo`."""
-        return self.in_shardings_hlo
+    @errors.api_boundary
+    def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
+        """How the leaves of the arguments lie on a mesh (None: as they are). ValueError unless it has the axes of that
+        which the function was exported for."""
+        return self.in_shardings_hlo if self.cut is None else self.cut.shardings(self.cut.ins, mesh)
 
-    def out_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
-        """As `out_shardings_hlo`."""
-        return self.out_shardings_hlo
+    @errors.api_boundary
+    def out_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
+        """How the leaves of the results lie on a mesh, as `in_shardings_jax`."""
+        return self.out_shardings_hlo if self.cut is None else self.cut.shardings(self.cut.outs, mesh)
 
     @property
     def mlir_module_serialized(self) -> bytes:
@@ -142,11 +155,12 @@ class Exported:
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments of the structure and the types of the exported function's.
 
-        It can be jitted, vmapped, exported again and, where there is a `vjp`, differentiated in reverse mode.
+        It can be jitted, vmapped, exported again and, where there is a `vjp`, differentiated in reverse mode. A
+        function of several devices takes arguments that are on as many, in any order.
 
         Raises:
-          ValueError: for arguments of another structure, shape or dtype; on another platform; for a derivative that
-            was not exported.
+          ValueError: for arguments of another structure, shape or dtype, or on another number of devices; on another
+            platform; for a derivative that was not exported.
         """
         if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
             raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used "
@@ -162,9 +176,17 @@ class Exported:
                 if one != other:
                     raise ValueError(f"{what} mismatch for {self._argument(k)}: expected {one} and called with {other}"
                                      f"{_advice(one) if what == 'Dtype' else ''}")
+        if self.cut is None:
+            return tree.unflatten(self.out_tree, self._leaves(*leaves))
+        mesh = self.cut.mesh_of_call(self.fun_name, leaves)
+        if mesh not in self._over:
+            self._over[mesh] = self.cut.over(mesh, self._leaves)
+        return tree.unflatten(self.out_tree, self._over[mesh](*leaves))
+
+    def _leaves(self, *leaves: Any) -> list[Any]:
+        """The leaves of the result, for those of the arguments."""
         outs = iter(self._flat(*(leaves[k] for k in self.module_kept_var_idx)))
-        return tree.unflatten(self.out_tree, [np.zeros(a.shape, a.dtype) if a.dtype == dtypes.float0 else next(outs)
-                                              for a in self.out_avals])
+        return [np.zeros(a.shape, a.dtype) if a.dtype == dtypes.float0 else next(outs) for a in self.out_avals]
 
     def _argument(self, number: int) -> str:
         """The name of a leaf of the arguments, for errors."""
@@ -235,7 +257,7 @@ class Exported:
         out_avals = [tangent_aval(a).strip_weak_type() for a in self.in_avals]
         return Exported(name, tree.structure(((0,) * len(in_avals), {})), in_avals,
                         tree.structure((0,) * len(out_avals)), out_avals, program, self.platforms,
-                        self.disabled_safety_checks)
+                        self.disabled_safety_checks, cut=self.cut and self.cut.derivative())
 
     # ---------------------------------------------------------------- bytes
 
@@ -254,22 +276,23 @@ class Exported:
         for _ in range(vjp_order):
             chain.append(chain[-1].vjp())
         with config.held(self._options):
-            return sealed(MAGIC, VERSION, content([chain]))
+            return written(MAGIC, [chain])
 
 
-def content(chains: Sequence[Sequence[Exported]], more: Writer | None = None) -> bytes:
-    """Functions, each with its derivatives, as bytes; `more` stands before them."""
+def written(magic: bytes, chains: Sequence[Sequence[Exported]], more: Writer | None = None) -> bytes:
+    """Functions, each with its derivatives, as a file of a kind; `more` stands before them."""
+    version = VERSION if any(exported.cut for chain in chains for exported in chain) else 1
     tables, body = Tables(), more or Writer()
     for chain in chains:
-        _write_chain(tables, body, chain)
+        _write_chain(tables, body, chain, version)
     out = Writer()
     out.flag(enable_x64.value)
     tables.write(out)
     out.append(body)
-    return out.bytes()
+    return sealed(magic, version, out.bytes())
 
 
-def _write_chain(tables: Tables, body: Writer, chain: Sequence[Exported]) -> None:
+def _write_chain(tables: Tables, body: Writer, chain: Sequence[Exported], version: int) -> None:
     """A function and its derivatives."""
     body.natural(len(chain))
     for exported in chain:
@@ -283,6 +306,8 @@ def _write_chain(tables: Tables, body: Writer, chain: Sequence[Exported]) -> Non
             write_tree(body, treedef)
             for aval in avals:
                 body.natural(tables.type(aval))
+        if version > 1:
+            write_cut(body, exported.cut)
 
 
 def read_chain(reader: Reader, programs: Programs) -> list[Exported]:
@@ -315,6 +340,8 @@ def _read(reader: Reader, programs: Programs) -> dict[str, Any]:
             reader.fail(f"the types of {name}'s {'arguments' if side == 'in' else 'results'} are not those of its "
                         "program")
         parts |= {f"{side}_tree": treedef, f"{side}_avals": avals}
+    if reader.version > 1:
+        parts["cut"] = read_cut(reader, parts["in_avals"], parts["out_avals"])
     return parts
 
 

@@ -11,12 +11,15 @@ from typing import Any
 from anima import errors, tree
 from anima.api.jit import JitFunction, jit
 from anima.api.points import is_symbolic
+from anima.api.stages import TracedFunction
 from anima.config import enable_x64
 from anima.core.explicit import erased
-from anima.core.format import Reader, opened
+from anima.core.format import Reader, opened, version_of
+from anima.core.placement import pins
 from anima.core.refs import AbstractRef
 from anima.export.exported import MAGIC, VERSION, WHAT, DisabledSafetyCheck, Exported, read_chain
-from anima.export.polymorphic import FAMILY, FAMILY_VERSION, export_at_points, read_family
+from anima.export.meshes import Cut, cut_of
+from anima.export.polymorphic import FAMILY, export_at_points, read_family
 from anima.export.reading import Programs
 from anima.transforms.discharge import discharged
 
@@ -37,7 +40,8 @@ def export(
 
     Returns:
       A function of arrays or `ShapeDtypeStruct`s that traces the function for them, and gives an `Exported`; with
-      sizes of `symbolic_shape`, one for all sizes. What it says of places (shardings, devices) is left out.
+      sizes of `symbolic_shape`, one for all sizes. How arguments and results are cut over devices is kept, what else
+      the function says of places is not.
 
     Raises:
       ValueError: for a function that is neither jitted nor Anima's own.
@@ -78,18 +82,15 @@ def export(
                 "one that takes and gives the arrays."
             )
         closed, _ = discharged(erased(traced.jaxpr))
-        return Exported(
-            traced.fun_name,
-            traced.in_tree,
-            closed.in_avals,
-            traced.out_tree,
-            closed.out_avals,
-            closed,
-            tuple(platforms) if platforms else ("cpu",),
-            checks,
-        )
+        return Exported(traced.fun_name, traced.in_tree, closed.in_avals, traced.out_tree, closed.out_avals, closed,
+                        tuple(platforms) if platforms else ("cpu",), checks, cut=_cut_of(traced))
 
     return do_export
+
+
+def _cut_of(traced: TracedFunction) -> Cut | None:
+    outs = (traced.places and traced.places.outs) or [None] * len(traced.jaxpr.out_avals)
+    return cut_of(traced.input_shardings, outs, [s for _, s in pins(traced.jaxpr)])
 
 
 def default_export_platform() -> str:
@@ -111,10 +112,9 @@ def deserialize(blob: bytes | bytearray) -> Exported:
     Array(42., dtype=float32, weak_type=True)
     """
     data = bytes(blob)
-    magic, version, read = MAGIC, VERSION, _read_one
-    if data.startswith(FAMILY):
-        magic, version, read = FAMILY, FAMILY_VERSION, read_family
-    reader = Reader(opened(magic, version, data, WHAT))
+    magic, read = (FAMILY, read_family) if data.startswith(FAMILY) else (MAGIC, _read_one)
+    content = opened(magic, VERSION, data, WHAT)
+    reader = Reader(content, version_of(data))
     with enable_x64(reader.flag()):  # types are those of the options that the programs were traced under
         found = read(reader, Programs(reader))
     reader.end()

@@ -18,17 +18,17 @@ from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, here, is_
 from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.dims import Size, SymbolicDim
-from anima.core.format import FormatError, Reader, Writer, sealed
+from anima.core.format import FormatError, Reader, Writer
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.trace import aval_of
 from anima.errors import JaxprTypeError
-from anima.export.exported import MOST_VJPS, Exported, content, read_chain
+from anima.export.exported import MOST_VJPS, Exported, read_chain, written
 from anima.export.family import Family, same_program, same_results
 from anima.export.reading import Programs
 from anima.export.symbolic import SymbolicScope, parse
 from anima.export.writing import exportable
 
-FAMILY, FAMILY_VERSION = b"ANIMASYM", 1
+FAMILY = b"ANIMASYM"
 _KEPT = 32  # programs of a function, by sizes
 
 
@@ -73,6 +73,7 @@ class SymbolicExported(Exported):
             first.platforms,
             first.disabled_safety_checks,
             get_vjp,
+            first.cut,
         )
 
     @property
@@ -113,6 +114,7 @@ class SymbolicExported(Exported):
                 self.platforms,
                 self.disabled_safety_checks,
                 self._vjp_at(known),
+                self.cut,
             )
         return self._at[key]
 
@@ -239,7 +241,7 @@ class SymbolicExported(Exported):
             for name in self.names:
                 head.natural(point[name])
         with config.held(self._options):
-            return sealed(FAMILY, FAMILY_VERSION, content(list(zip(*(e.members for e in chain), strict=True)), head))
+            return written(FAMILY, list(zip(*(e.members for e in chain), strict=True)), head)
 
 
 def _write_texts(w: Writer, texts: Iterable[str]) -> None:

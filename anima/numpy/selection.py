@@ -510,8 +510,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_i
 
 def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
     if index.ndim and not unique:
-        raise NotImplementedError("anima.numpy.delete with traced indices: pass assume_unique_indices=True, as the "
-                                  "size of the result must be known.")
+        static_value(index, "The error arose for the 'obj' argument of anima.numpy.delete(): how many places are gone "
+                            "says how large the result is. Pass assume_unique_indices=True if they differ.")
     size = x.shape[axis]
     index = ravel(ix.narrow_index(index))
     index = _from_start(index, size)

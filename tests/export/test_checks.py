@@ -19,7 +19,7 @@ from anima.control.checks import ErrorLayout, FailedCheckError, Site
 from anima.core.format import FormatError, sealed
 from anima.experimental import checkify
 from anima.export.checks import _from_bytes, _to_bytes
-from anima.export.exported import MAGIC, VERSION
+from anima.export.exported import MAGIC
 from tests.export.test_damage import DAMAGES, HEAD
 
 LOAD = """
@@ -72,7 +72,7 @@ def test_damage() -> None:
         data = bytearray(blob[HEAD:])
         DAMAGES[k % len(DAMAGES)](rng, data)
         try:
-            ex.deserialize(sealed(MAGIC, VERSION, bytes(data)))
+            ex.deserialize(sealed(MAGIC, 1, bytes(data)))
         except FormatError:
             errors += 1
     assert errors > 150

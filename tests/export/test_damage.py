@@ -91,7 +91,7 @@ def test_damage_under_a_right_checksum_makes_nothing_wrong(monkeypatch: pytest.M
             DAMAGES[k % len(DAMAGES)](rng, data)
             start = time.process_time()
             try:
-                found: ex.Exported | None = ex.deserialize(sealed(MAGIC, VERSION, bytes(data)))
+                found: ex.Exported | None = ex.deserialize(sealed(MAGIC, 1, bytes(data)))
             except FormatError:
                 errors, found = errors + 1, None
             while found is not None:
@@ -215,10 +215,10 @@ def test_bools_are_zeros_and_ones(value: int) -> None:
     mask = np.arange(37) % 3 == 0
     blob = ex.export(anima.jit(lambda x: jnp.where(mask, x, 0)))(np.ones(37, "f4")).serialize()
     content = bytearray(blob[HEAD:])
-    assert ex.deserialize(sealed(MAGIC, VERSION, bytes(content))).call(np.ones(37, "f4")).sum() == mask.sum()
+    assert ex.deserialize(sealed(MAGIC, 1, bytes(content))).call(np.ones(37, "f4")).sum() == mask.sum()
     content[bytes(content).index(mask.tobytes()) + 5] = value
     with pytest.raises(FormatError, match="bool"):
-        ex.deserialize(sealed(MAGIC, VERSION, bytes(content)))
+        ex.deserialize(sealed(MAGIC, 1, bytes(content)))
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -306,9 +306,9 @@ def test_small_numbers_that_are_none() -> None:
     table = jnp.asarray(small).astype("int4")
     blob = ex.export(anima.jit(lambda x: x * table.astype("float32")))(np.ones(5, "f4")).serialize()
     content = bytearray(blob[HEAD:])
-    np.testing.assert_array_equal(ex.deserialize(sealed(MAGIC, VERSION, bytes(content))).call(np.ones(5, "f4")), small)
+    np.testing.assert_array_equal(ex.deserialize(sealed(MAGIC, 1, bytes(content))).call(np.ones(5, "f4")), small)
     place = bytes(content).index(small.tobytes())
     for value in (8, 100, 247):
         content[place + 2] = value
         with pytest.raises(FormatError, match="a number is no int4"):
-            ex.deserialize(sealed(MAGIC, VERSION, bytes(content)))
+            ex.deserialize(sealed(MAGIC, 1, bytes(content)))
