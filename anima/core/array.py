@@ -490,7 +490,7 @@ class ConcreteArray(Array):
 
     @errors.api_boundary
     def __format__(self, spec: str) -> str:
-        return format(self.value[()] if spec and not self._is_key() else str(self), spec)
+        return format(str(self) if self._is_key() else self.value[()], spec)
 
     def _is_key(self) -> bool:
         return isinstance(self.aval.dtype, dtypes.ExtendedDType)

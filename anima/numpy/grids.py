@@ -121,11 +121,12 @@ ogrid = _Grid("ogrid", True, "`ogrid[a:b, c:d]`: an open grid: one array per axi
 
 
 class _Concatenator:
-    """What r_ and c_ are: indexed, they join slices, numbers and arrays."""
+    """What is indexed joins slices, numbers and arrays."""
 
-    def __init__(self, name: str, axis: int, ndmin: int, trans1d: int, doc: str):
-        self.name, self.axis, self.ndmin, self.trans1d = name, axis, ndmin, trans1d
-        self.__doc__ = doc
+    name: str
+    axis: int
+    ndmin: int
+    trans1d: int
 
     @errors.api_boundary
     def __getitem__(self, key: Any) -> Array:
@@ -174,8 +175,19 @@ class _Concatenator:
         return f"anima.numpy.{self.name}"
 
 
-r_ = _Concatenator("r_", 0, 1, -1, "`r_[1:4, 0, x]`: slices, numbers and arrays joined along axis 0.")
-c_ = _Concatenator("c_", -1, 2, 0, "`c_[x, y]`: arrays joined as columns.")
+class RClass(_Concatenator):
+    """`r_[1:4, 0, x]`: slices, numbers and arrays joined along axis 0."""
+
+    name, axis, ndmin, trans1d = "r_", 0, 1, -1
+
+
+class CClass(_Concatenator):
+    """`c_[x, y]`: arrays joined as columns."""
+
+    name, axis, ndmin, trans1d = "c_", -1, 2, 0
+
+
+r_, c_ = RClass(), CClass()
 
 
 # ---------------------------------------------------------------- windows

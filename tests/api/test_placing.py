@@ -145,6 +145,7 @@ def test_traced_values_stay_where_they_are_got() -> None:
 
 def test_formats_of_texts_are_for_single_numbers() -> None:
     assert f"{jnp.float32(3):.2f}" == "3.00" and f"{jnp.arange(2)}" == "[0 1]"
+    assert f"{jnp.float32(0.1)}" == f"{np.float32(0.1)}"
     with pytest.raises(TypeError, match="unsupported format string"):
         format(jnp.arange(3.0), ".3f")
 

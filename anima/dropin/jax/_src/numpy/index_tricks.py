@@ -8,5 +8,4 @@ from anima.numpy import (
     r_ as r_,
     s_ as s_,
 )
-
-CClass, RClass = type(c_), type(r_)
+from anima.numpy.grids import CClass as CClass, RClass as RClass
