@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anima import errors as _errors
+from anima.api.eager import compiled as _compiled
 from anima.control.elimination import (
     cholesky_update as cholesky_update,
     cholesky_update_p as cholesky_update_p,
@@ -53,4 +54,7 @@ from anima.ops.linalg_spectral import (
     svd_p as svd_p,
 )
 
+for _name in ("cholesky", "eig", "eigh", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur", "svd",
+              "triangular_solve", "tridiagonal"):
+    globals()[_name] = _compiled(globals()[_name])  # with the bits that they have inside of `jit`
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

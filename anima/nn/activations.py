@@ -60,6 +60,7 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return relu6(x), jnp.where((x > 0) & (x < 6), t, jnp.zeros_like(t))
 
 
+@repeated
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return logistic(_floating(x))
@@ -185,12 +186,14 @@ def squareplus(x: Any, b: Any = 4) -> Any:
     return (x + jnp.sqrt(jnp.square(x) + b)) / 2
 
 
+@repeated
 def sparse_plus(x: Any) -> Any:
     """0 below -1, x above 1, (x + 1)**2 / 4 between them."""
     x = jnp.asarray(x)
     return jnp.where(x <= -1.0, 0.0, jnp.where(x >= 1.0, x, (x + 1.0)**2 / 4))
 
 
+@repeated
 def sparse_sigmoid(x: Any) -> Any:
     """The derivative of `sparse_plus`: 0 below -1, 1 above 1, (x + 1) / 2 between them."""
     return 0.5 * jnp.clip(jnp.asarray(x) + 1.0, 0.0, 2.0)

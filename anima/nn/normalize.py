@@ -124,6 +124,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     return out if b is None or is_complex else jnp.where(sign < 0, np.nan, out)
 
 
+@repeated
 def logmeanexp(x: Any, axis: Axes = None, where: Any = None, keepdims: bool = False) -> Any:
     """log(mean(exp(x))) along `axis`, without overflow."""
     (x,) = _inexact("logmeanexp", x)

@@ -28,7 +28,7 @@ from anima.ops.elementwise import add, conj, convert, div, eq, ge, gt, mul, sele
 from anima.ops.family import INEXACT, REAL, WIDER, is_kind
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from anima.ops.shape import batch_at_front, moveaxis, reshape, slice_in_dim, squeeze, transpose
-from anima.routines import blas
+from anima.routines import blas, one_thread
 
 _I32 = np.dtype(np.int32)
 LAPACK_TYPES = tuple(map(np.dtype, (np.float32, np.float64, np.complex64, np.complex128)))
@@ -208,9 +208,11 @@ class Factorization(Primitive):
 
     def eval(self, x: np.ndarray, **params: Any) -> Any:
         avals = self.abstract_out([ShapedArray(x.shape, x.dtype)], params)
+        m, n = x.shape[-2:]
         try:
-            outs = [np.asarray(o).astype(a.dtype, copy=False)
-                    for o, a in zip(self.compute(x, **params), avals, strict=True)]
+            with one_thread(m * n * min(m, n)):
+                outs = [np.asarray(o).astype(a.dtype, copy=False)
+                        for o, a in zip(self.compute(x, **params), avals, strict=True)]
         except np.linalg.LinAlgError:
             outs = [np.empty(a.shape, a.dtype) for a in avals]
             for index, found in over_matrices(lambda m: self.compute(m, **params), x):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,16 @@ class Implementation:
 
     @property
     def dtype(self) -> dtypes.KeyDType:
-        return dtypes.KeyDType(self.tag, np.uint32, self.key_shape)
+        """The type of its keys: the same object each time, by which compiled code knows it."""
+        return _key_dtype(self.tag, self.key_shape)
 
     def __repr__(self) -> str:
         return self.tag
+
+
+@cache
+def _key_dtype(tag: str, shape: Shape) -> dtypes.KeyDType:
+    return dtypes.KeyDType(tag, np.uint32, shape)
 
 
 _by_name: dict[str, Implementation] = {}

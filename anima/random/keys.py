@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,12 @@ from anima.core.avals import ShapedArray
 from anima.core.dims import index_of
 from anima.core.dtypes import KeyDType
 from anima.core.trace import aval_of
+from anima.numpy.promote import is_for_numpy
 from anima.ops import elementwise as el
 from anima.random import philox, threefry
 from anima.random.implementation import Implementation, named, of_dtype
 from anima.random.primitives import (
     UINT32,
-    check_words,
     random_clone_p,
     random_fold_in_p,
     random_seed_p,
@@ -211,10 +212,20 @@ def _tell_of_raw_key() -> None:
     warnings.warn(text, stacklevel=errors.user_stacklevel())
 
 
+@cache
+def _single(impl: Implementation) -> ShapedArray:
+    return ShapedArray((), impl.dtype)
+
+
 def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
     """(typed keys, whether they were given raw); TypeError for what cannot be a key. `quiet`: raw ones are welcome."""
     if is_key(keys):
         return keys, False
+    if (keys.__class__ is ConcreteArray and keys.aval.shape == (2,) and is_for_numpy(keys)
+            and config.legacy_prng_key == "allow"):
+        impl = _implementation(None)
+        if keys.aval.dtype == UINT32 and impl.key_shape == (2,):
+            return ConcreteArray(keys.elements(), _single(impl)), True
     if isinstance(keys, (tuple, list, dict, set)) or keys is None:
         raise TypeError(f"unexpected PRNG key type {type(keys)}")
     if not all(hasattr(keys, name) for name in ("ndim", "shape", "dtype")):
@@ -222,9 +233,7 @@ def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
                         f"attributes. Got {keys}")
     if not quiet and config.legacy_prng_key != "allow":
         _tell_of_raw_key()
-    impl = _implementation(None)
-    check_words(ShapedArray(tuple(keys.shape), keys.dtype), impl)
-    return random_wrap_p.bind(keys, impl=impl), True
+    return random_wrap_p.bind(keys, impl=_implementation(None)), True
 
 
 def check_key(name: str, key: Any) -> tuple[Any, bool]:

@@ -116,37 +116,38 @@ class RandomSeed(KeyPrimitive):
         return impl.seed(seeds)
 
 
-class RandomWrap(KeyPrimitive):
+class SameWords(KeyPrimitive):
+    """Keys and their words are the same numbers in memory."""
+
+    def program(self, impl: Implementation, words: Any) -> Any:
+        return words
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return args[0]
+
+
+class RandomWrap(SameWords):
     """Keys from their words."""
 
     def infer(self, words: ShapedArray, *, impl: Implementation) -> ShapedArray:
         check_words(words, impl)
         return ShapedArray(words.shape[:len(words.shape) - len(impl.key_shape)], impl.dtype)
 
-    def program(self, impl: Implementation, words: Any) -> Any:
-        return words
 
-
-class RandomUnwrap(KeyPrimitive):
+class RandomUnwrap(SameWords):
     """The words of keys."""
 
     def infer(self, keys: ShapedArray) -> ShapedArray:
         check_keys(keys, "random_unwrap")
         return words_aval(keys)
 
-    def program(self, impl: Implementation, words: Any) -> Any:
-        return words
 
-
-class RandomClone(KeyPrimitive):
+class RandomClone(SameWords):
     """The same keys, which count as unused again for the checker of key reuse."""
 
     def infer(self, keys: ShapedArray) -> ShapedArray:
         check_keys(keys, "random_clone")
         return keys
-
-    def program(self, impl: Implementation, words: Any) -> Any:
-        return words
 
 
 class RandomBits(Drawing):

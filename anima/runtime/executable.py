@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anima import routines
 from anima.compiler.cache import Code
 from anima.compiler.emitting.value import NUMPY, itemsize
 from anima.compiler.ir.loops import Affine, Buffer, Op, Program, roots, slots, walk
-from anima.compiler.machine import fortran
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.compiler.storage.buffers import own_bytes
@@ -176,8 +176,8 @@ class Executable:
         if name.startswith("tape_"):
             return tapes.routine(name)
         if name in ("get_num_threads", "set_num_threads"):
-            return fortran.threads_routine(name)
-        return way_back(name) if name in ("callback", "poll", "look") else fortran.address(name)
+            return routines.threads_routine(name)
+        return way_back(name) if name in ("callback", "poll", "look") else routines.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run the program. Inputs have the program's dtypes and numbers of elements, in row-major order;

@@ -64,6 +64,11 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
     Integers are rounded. NotImplementedError for another order or mode, ValueError unless there are as many
     coordinates as axes.
     """
+    return _interpolated(input, order, mode, cval, *coordinates)
+
+
+@repeated
+def _interpolated(input: Any, order: int, mode: str, cval: Any, *coordinates: Any) -> Any:
     x = jnp.asarray(input)
     points = [jnp.asarray(c) for c in coordinates]
     cval = jnp.asarray(cval, x.dtype)
@@ -75,11 +80,6 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
                                   f"supported modes are {set(_MODES)}.")
     if order not in (0, 1):
         raise NotImplementedError("anima.scipy.ndimage.map_coordinates currently requires order<=1")
-    return _interpolated(x, cval, order, mode, *points)
-
-
-@repeated
-def _interpolated(x: Any, cval: Any, order: int, mode: str, *points: Any) -> Any:
     total = None
     for corner in itertools.product(*(_nodes(c, order) for c in points)):
         places = tuple(_MODES[mode](i, n) for (i, _), n in zip(corner, x.shape, strict=True))

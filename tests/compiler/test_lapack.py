@@ -12,9 +12,9 @@ import pytest
 import anima
 import anima.numpy as jnp
 import anima.scipy.linalg as jsl
+from anima import routines
 from anima.compiler.ir import lapack
 from anima.compiler.ir.lapack import alone
-from anima.compiler.machine import fortran
 from tests.compiler.stages import check_threads
 
 svd = anima.jit(lambda x: jnp.linalg.svd(x)[1])
@@ -23,7 +23,7 @@ svd = anima.jit(lambda x: jnp.linalg.svd(x)[1])
 @pytest.fixture
 def threads() -> Iterator[Any]:
     """The number of OpenBLAS's threads, 3 for the time of a test."""
-    set_threads, get_threads = (ctypes.CFUNCTYPE(to, *given)(fortran.threads_routine(name)) for name, to, given in (
+    set_threads, get_threads = (ctypes.CFUNCTYPE(to, *given)(routines.threads_routine(name)) for name, to, given in (
         ("set_num_threads", None, (ctypes.c_int,)), ("get_num_threads", ctypes.c_int, ())))
     before = get_threads()
     set_threads(3)
@@ -48,8 +48,8 @@ def test_a_call_on_small_matrices_uses_one_thread(n: int, want: int, threads: An
     seen: list[int] = []
     counter = ctypes.CFUNCTYPE(None)(lambda: seen.append(threads()))
     place = ctypes.cast(counter, ctypes.c_void_p).value
-    address = fortran.address
-    monkeypatch.setattr(fortran, "address", lambda name: place if name == "sgeev" else address(name))
+    address = routines.address
+    monkeypatch.setattr(routines, "address", lambda name: place if name == "sgeev" else address(name))
     x = np.eye(n, dtype="float32")
     anima.jit(lambda x: jnp.linalg.eigvals(x) + 1).lower(x).compile()(x)
     assert seen == [want]
@@ -105,8 +105,8 @@ def test_each_matrix_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 14)
     counter = kind(lambda *given: seen.append((given[3], given[11])))
     place = ctypes.cast(counter, ctypes.c_void_p).value
-    address = fortran.address
-    monkeypatch.setattr(fortran, "address", lambda name: place if name == "sgeev" else address(name))
+    address = routines.address
+    monkeypatch.setattr(routines, "address", lambda name: place if name == "sgeev" else address(name))
     x = np.zeros((130, 20, 20), "float32")
     anima.jit(lambda x: jnp.linalg.eigvals(x) + 1).lower(x).compile()(x)
     matrices, rooms = zip(*seen, strict=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.machine import fortran
+from anima import routines
 from anima.control.similar import schur_room
 from anima.ops.linalg_factor import pivoting_room
 from anima.ops.linalg_reflect import ormqr_room
@@ -79,7 +79,6 @@ def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
 ROUTINES = {name: _arguments(signature) for name, signature in SIGNATURES.items()}
 
 
-_ALONE = 2048**3  # sizes of a matrix, and the smaller of them again, in one product
 _PIECES = 64     # most pieces of a batch,
 _LEAST = 30_000  # each of which takes so many nanoseconds or more, about,
 _ROOM = 1 << 25  # and most bytes to work in, for all of them
@@ -88,7 +87,7 @@ _CALL = 1000     # nanoseconds of a call of LAPACK beside one for each of `produ
 
 def pieces(batch: int, product: int, room: int) -> int:
     """How many pieces a batch is done in, where `product` is as in `alone` and each piece needs `room` bytes."""
-    if product > _ALONE:
+    if product > routines.ALONE:
         return 1
     count = min(_PIECES, batch, batch * (_CALL + product) // _LEAST, _ROOM // max(room, 1))
     return -(-batch // piece(batch, max(count, 1)))
@@ -108,9 +107,8 @@ def product_of(given: Mapping[str, Any]) -> int:
 
 
 def alone(routine: str, args: Sequence[str | int | float]) -> bool:
-    """Whether a call is better done by one thread: OpenBLAS's threads save a fifth where matrices are not very large,
-    and cost up to 70 times the whole where anything else wants the same cores, another program say."""
-    return product_of(dict(zip(ROUTINES[routine][0], args, strict=True))) <= _ALONE
+    """Whether a call is better done by one thread of OpenBLAS's."""
+    return product_of(dict(zip(ROUTINES[routine][0], args, strict=True))) <= routines.ALONE
 
 
 def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np.ndarray]) -> None:
@@ -130,7 +128,7 @@ def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np
             else:
                 values.append(np.frombuffer(str(value).encode(), np.uint8) if argument.isupper() else
                               np.array(value, np.int32))
-        fortran.call(routine, values)
+        routines.call(routine, values)
 
 
 # ---------------------------------------------------------------- room to work in

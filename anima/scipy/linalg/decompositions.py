@@ -8,7 +8,6 @@ from anima.api.mapping import vmap
 from anima.control import polar as polar_iteration, similar
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.numpy.creation import of_sequences
 from anima.numpy.elementwise import conj
 from anima.numpy.linear import matmul
 from anima.numpy.manipulation import broadcast_shapes, broadcast_to, concatenate, matrix_transpose, reshape
@@ -23,6 +22,7 @@ from anima.ops import (
     linalg_spectral as spectral,
     shape as sh,
 )
+from anima.scipy.linalg.operands import of_matrices
 from anima.typing import ArrayLike
 
 
@@ -33,7 +33,7 @@ def adjoint(x: Array) -> Array:
 # ---------------------------------------------------------------- Cholesky and LU
 
 
-@of_sequences
+@of_matrices
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The upper triangular U with U^H U = a (or L with L L^H = a if `lower`) for positive definite a [..., n, n].
 
@@ -49,14 +49,13 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check
     return out if lower else adjoint(out)
 
 
-@of_sequences
 def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
                check_finite: bool = True) -> tuple[Array, bool]:
     """(`cholesky(a, lower)`, lower), for `cho_solve`."""
     return cholesky(a, lower=lower), lower
 
 
-@of_sequences
+@of_matrices
 def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """(P, L, U) with a = P L U for a [..., m, n]: a permutation, a lower triangle with ones, an upper triangle.
 
@@ -74,7 +73,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_f
     return (matmul(ew.convert(p, a.dtype), low), up) if permute_l else (p, low, up)
 
 
-@of_sequences
+@of_matrices
 def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """(L and U in one matrix [..., m, n], the row exchanged with each row), for `lu_solve`."""
     (a,) = promote_dtypes_inexact("lu_factor", a)
@@ -85,7 +84,7 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
 # ---------------------------------------------------------------- QR
 
 
-@of_sequences
+@of_matrices
 def qr(a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
        check_finite: bool = True) -> tuple[Array, ...]:
     """(Q, R) with a = Q R for a [..., m, n], or (Q, R, order) with a[..., order] = Q R if `pivoting`.
@@ -100,7 +99,7 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "
     return out[1:] if mode == "r" else out
 
 
-@of_sequences
+@of_matrices
 def qr_multiply(a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
                 overwrite_a: bool = False, overwrite_c: bool = False) -> tuple[Array, ...]:
     """(c Q, R), or (Q c, R) if `mode` is "left", for the thin QR decomposition of a [..., m, n].
@@ -140,7 +139,7 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool 
 # ---------------------------------------------------------------- spectra
 
 
-@of_sequences
+@of_matrices
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
         check_finite: bool = True, lapack_driver: str = "gesdd") -> Any:
     """(U, s, Vh) with a = U diag(s) Vh for a [..., m, n], s descending; only s without `compute_uv`.
@@ -155,7 +154,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overw
     return spectral.svd(a, full_matrices=full_matrices, compute_uv=compute_uv, algorithm=algorithm)
 
 
-@of_sequences
+@of_matrices
 def eigh(a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_only: bool = False,
          overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True, eigvals: None = None, type: int = 1,
          check_finite: bool = True) -> Any:
@@ -172,7 +171,7 @@ def eigh(a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_o
     return w if eigvals_only else (w, v)
 
 
-@of_sequences
+@of_matrices
 def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a",
                      select_range: tuple[float, float] | None = None, tol: float | None = None,
                      key: Any = None) -> Any:
@@ -230,7 +229,7 @@ def _selected(select: str, select_range: Any, n: int) -> tuple[int, int]:
 # ---------------------------------------------------------------- similar matrices
 
 
-@of_sequences
+@of_matrices
 def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """H, zero below the first subdiagonal, with a = Q H Q^H for unitary Q and a [..., n, n]; (H, Q) if `calc_q`.
 
@@ -242,7 +241,7 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     return (h, similar.similarity(packed, taus)) if calc_q else h
 
 
-@of_sequences
+@of_matrices
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """(T, Z) with a = Z T Z^H for unitary Z and upper triangular T, a [..., n, n].
 
@@ -258,7 +257,7 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     return t, z
 
 
-@of_sequences
+@of_matrices
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
     """The complex Schur form (T, Z) of a matrix, from the real one; both [..., n, n].
 
@@ -280,7 +279,7 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     return la.upper_part(matmul(matmul(adjoint(u), wide_t), u)), matmul(wide_z, u)
 
 
-@of_sequences
+@of_matrices
 def polar(a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
           max_iterations: int | None = None) -> tuple[Array, Array]:
     """(u, p) with a = u p (`side="right"`) or a = p u ("left") for a [..., m, n].

@@ -27,6 +27,7 @@ from anima.ops import elementwise as ew, linalg as la, linalg_spectral as spectr
 from anima.ops.index import dynamic_slice_in_dim
 from anima.ops.linalg_systems import sylvester_p
 from anima.scipy.linalg.decompositions import adjoint, schur
+from anima.scipy.linalg.operands import of_matrices
 from anima.transforms.custom import custom_jvp
 from anima.typing import ArrayLike
 
@@ -62,7 +63,7 @@ def _pade(x: Array, degree: int) -> tuple[Array, Array]:
     return matmul(x, part(1)), part(0)
 
 
-@of_sequences
+@of_matrices
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The exponentials of matrices A [..., n, n]: the sum of A^k / k!.
 
@@ -109,7 +110,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     return where(along(needed > max_squarings), np.nan, power)
 
 
-@of_sequences
+@of_matrices
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """(expm(A), its derivative in the direction E), for A and E [..., n, n]; only the derivative without
     `compute_expm`.
@@ -192,7 +193,7 @@ def _sqrtm_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, An
     return s, sylvester_p.bind(s, r, z, s, r, z, t, transposed=False)
 
 
-@of_sequences
+@of_matrices
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """The principal square roots S of A [..., n, n], S S = A, of complex dtype.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import asarray
@@ -187,6 +189,7 @@ def fiedler(a: ArrayLike) -> Array:
     return abs(sh.expand_dims(a, (a.ndim,)) - sh.expand_dims(a, (a.ndim - 1,)))
 
 
+@repeated
 def block_diag(*arrs: ArrayLike) -> Array:
     """The matrix with these matrices along its diagonal, and zeros; vectors are rows, scalars have one element.
 
@@ -215,6 +218,9 @@ def block_diag(*arrs: ArrayLike) -> Array:
 def _size(n: Any) -> int:
     """A size, which may be given as a float; negative ones are none."""
     return max(int(n) if isinstance(n, float) and n.is_integer() else operator.index(n), 0)
+
+
+_of_sizes = functools.partial(compiled, static=("n",))
 
 
 def _filled(n: int, rows: Iterable[Sequence[int]]) -> Array:
@@ -248,6 +254,7 @@ def _triangle(n: int) -> Iterator[list[int]]:
         row = [1, *map(operator.add, row, row[1:])]
 
 
+@_of_sizes
 def hilbert(n: int) -> Array:
     """The matrix [n, n] of 1 / (i + j + 1)."""
     n = operator.index(n)
@@ -257,6 +264,7 @@ def hilbert(n: int) -> Array:
     return asarray((1.0 / (places[:, None] + places + 1)).astype(dtypes.canonicalize_dtype(float)))
 
 
+@_of_sizes
 def invhilbert(n: int) -> Array:
     """The inverse of `hilbert(n)`, whose elements are integers: exact, and rounded once."""
     n = _size(n)
@@ -273,6 +281,7 @@ def _kind(kind: str | None) -> str:
     return kind
 
 
+@_of_sizes
 def pascal(n: int, kind: str | None = None) -> Array:
     """Pascal's triangle as a matrix [n, n]: "lower", "upper", or their product, "symmetric" (the default).
 
@@ -291,6 +300,7 @@ def pascal(n: int, kind: str | None = None) -> Array:
     return lower if kind == "lower" else lower.T
 
 
+@_of_sizes
 def invpascal(n: int, kind: str | None = None) -> Array:
     """The inverse of `pascal(n, kind)`: exact, and rounded once."""
     n, kind = _size(n), _kind(kind)
@@ -303,6 +313,7 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     return inverse.T if kind == "upper" else inverse
 
 
+@_of_sizes
 def hadamard(n: int, dtype: Any = int) -> Array:
     """Sylvester's Hadamard matrix [n, n] of 1 and -1, whose rows are orthogonal. ValueError unless n is a power of
     2."""
@@ -317,6 +328,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     return asarray(out.astype(dtype))
 
 
+@_of_sizes
 def helmert(n: int, full: bool = False) -> Array:
     """Helmert's matrix [n - 1, n] of orthonormal contrasts, or [n, n] with a row of 1 / sqrt(n) before them if `full`.
 
@@ -332,6 +344,7 @@ def helmert(n: int, full: bool = False) -> Array:
     return asarray(out.astype(dtypes.canonicalize_dtype(float)))
 
 
+@_of_sizes
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """The matrix [n, n] of the discrete Fourier transform, exp(-2 pi i j k / n); `scale` divides it by "sqrtn" or "n".
 

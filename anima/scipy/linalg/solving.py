@@ -11,28 +11,29 @@ import numpy as np
 from anima.control import similar
 from anima.core.array import Array
 from anima.numpy import linalg as jnp_linalg
-from anima.numpy.creation import asarray, of_sequences
+from anima.numpy.creation import asarray
 from anima.numpy.diagonals import diagonal
 from anima.numpy.elementwise import abs
 from anima.numpy.linear import matmul
 from anima.numpy.manipulation import broadcast_shapes, broadcast_to, moveaxis, reshape
-from anima.numpy.promote import is_complex, promote_dtypes, promote_dtypes_inexact
+from anima.numpy.promote import as_array, is_complex, promote_dtypes, promote_dtypes_inexact
 from anima.numpy.reductions import min as min_of
 from anima.numpy.selection import where
 from anima.ops import elementwise as ew, linalg as la, linalg_factor as factor, linalg_spectral as spectral, shape as sh
 from anima.ops.linalg_systems import sylvester_p
 from anima.scipy.linalg.decompositions import cho_factor
+from anima.scipy.linalg.operands import of_matrices
 from anima.transforms.custom import custom_jvp
 from anima.typing import ArrayLike
 
 
-@of_sequences
+@of_matrices
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The determinants of a [..., n, n]. ValueError if `a` is not square; the other arguments make no difference."""
     return jnp_linalg.det(a)
 
 
-@of_sequences
+@of_matrices
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverses of a [..., n, n]; infinities and NaN where there is none. ValueError if `a` is not square; the other
     arguments make no difference."""
@@ -59,7 +60,7 @@ def triangular(a: Array, b: Array, **flags: bool) -> Array:
     return la.triangular_solve(a, b, left_side=True, **flags)
 
 
-@of_sequences
+@of_matrices
 def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,
                      overwrite_b: bool = False, debug: Any = None, check_finite: bool = True) -> Array:
     """x with op(a) x = b, for triangular a [..., n, n] and b [..., n] or [..., n, k]; leading axes broadcast.
@@ -87,7 +88,12 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
     ValueError if sizes do not fit; the other arguments make no difference.
     """
     c, lower = c_and_lower
-    c, b = promote_dtypes_inexact("cho_solve", asarray(c), asarray(b))
+    return _cho_solve(asarray(c), lower, asarray(b))
+
+
+@of_matrices
+def _cho_solve(c: ArrayLike, lower: bool, b: ArrayLike) -> Array:
+    c, b = promote_dtypes_inexact("cho_solve", c, b)
     la.check_square("cho_solve", c.aval)
     b, vector = _columns(c, b, "cho_solve")
     half = triangular(c, b, lower=lower, transpose_a=not lower, conjugate_a=not lower)
@@ -105,14 +111,19 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     if trans not in (0, 1, 2):
         raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
     lu, pivots = lu_and_piv
-    lu, b = promote_dtypes_inexact("lu_solve", asarray(lu), asarray(b))
+    return _lu_solve(asarray(lu), asarray(pivots), asarray(b), trans)
+
+
+@of_matrices
+def _lu_solve(lu: ArrayLike, pivots: ArrayLike, b: ArrayLike, trans: int) -> Array:
+    lu, b = promote_dtypes_inexact("lu_solve", lu, b)
     if lu.ndim < 2 or lu.shape[-1] != lu.shape[-2]:
         raise ValueError(f"lu_solve: the factors must be those of square matrices, got shape {lu.shape}")
     b, vector = _columns(lu, b, "lu_solve")
     if not b.size:
         return b[..., 0] if vector else b
     n = lu.shape[-1]
-    order = factor.lu_pivots_to_permutation(asarray(pivots), n)
+    order = factor.lu_pivots_to_permutation(as_array(pivots), n)
     batch = broadcast_shapes(order.shape[:-1], b.shape[:-2])
     order, b = broadcast_to(order, (*batch, n)), broadcast_to(b, (*batch, *b.shape[-2:]))
     if trans == 0:
@@ -128,7 +139,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     return x[..., 0] if vector else x
 
 
-@of_sequences
+@of_matrices
 def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
           debug: bool = False, check_finite: bool = True, assume_a: str = "gen") -> Array:
     """x with a x = b for a [..., n, n] and b [n] or [..., n, k]; infinities and NaN where `a` is singular.
@@ -164,7 +175,7 @@ def _positive_jvp(lower: bool, primals: Sequence[Any], tangents: Sequence[Any]) 
 # ---------------------------------------------------------------- Sylvester's equation
 
 
-@of_sequences
+@of_matrices
 def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """X with A X + X B = C for A [..., m, m], B [..., n, n] and C [..., m, n]; leading axes broadcast.
 

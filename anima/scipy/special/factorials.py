@@ -26,6 +26,7 @@ def gammaln(x: Any) -> Any:
     return special.lgamma(*inexact("gammaln", x))
 
 
+@compiled
 def gammasgn(x: Any) -> Any:
     """The sign of Gamma(x): of a zero its own, NaN at the other poles and at -inf."""
     (x,) = real("gammasgn", x)
@@ -36,6 +37,7 @@ def gammasgn(x: Any) -> Any:
     return sign.astype(x.dtype)
 
 
+@compiled
 def gamma(x: Any) -> Any:
     """The gamma function of real or complex numbers; NaN at its poles left of 0.
 
@@ -133,6 +135,7 @@ def poch(z: Any, m: Any) -> Any:
     return formula.poch(*real("poch", z, m))
 
 
+@compiled
 def factorial(n: Any, exact: bool = False) -> Any:
     """n! = Gamma(n + 1), 0 for negative numbers. NotImplementedError for exact=True."""
     if exact:
@@ -141,6 +144,7 @@ def factorial(n: Any, exact: bool = False) -> Any:
     return jnp.where(n < 0, 0, formula.gamma(jnp.where(n < 0, 0, n) + 1))
 
 
+@compiled
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
     """How many subsets of `k` things there are of `N` (multisets if `repetition`); 0 where there are none.
 
@@ -158,6 +162,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
     return jnp.where(valid, count, 0)
 
 
+@functools.partial(compiled, static=("d",))
 def multigammaln(a: Any, d: Any) -> Any:
     """The logarithm of the multivariate gamma function of dimension `d`, an integer that is known."""
     (a,) = real("multigammaln", a)

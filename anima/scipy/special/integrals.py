@@ -28,6 +28,7 @@ def erfc(x: Any) -> Any:
     return special.erfc(*inexact("erfc", x))
 
 
+@compiled
 def erfinv(x: Any) -> Any:
     """The inverse of `erf`."""
     return special.erf_inv(*inexact("erfinv", x))
@@ -77,6 +78,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
     return formula.log_ndtr(single_or_double(operand("log_ndtr", x)))
 
 
+@compiled
 def ndtri(p: Any) -> Any:
     """The inverse of `ndtr`, of float32 or float64: NaN outside of [0, 1]. TypeError for other types."""
     return formula.ndtri(single_or_double(operand("ndtri", p)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import NamedTuple
 
 import numpy as np
 
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -45,6 +47,7 @@ def _starts(ordered: Array) -> Array:
     return concatenate([sh.full((*ordered.shape[:-1], min(ordered.shape[-1], 1)), True), changed], -1)
 
 
+@functools.partial(compiled, static=("axis",))
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """(the most common value, how often it is there) along `axis` (None: of all); of several the smallest.
 
@@ -74,6 +77,7 @@ def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keep
     return ModeResult(found, count)
 
 
+@functools.partial(compiled, static=("axis",))
 def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """The ranks of values along `axis` (None: of all, flattened), from 1 for the smallest.
 
@@ -117,6 +121,7 @@ def _tied(ordered: Array, method: str) -> Array:
     return {"min": low, "max": high}.get(method, (low + high) / 2)
 
 
+@repeated
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *,
         keepdims: bool = False) -> Array:
     """The standard error of the mean along `axis` (None: of all): the standard deviation by the root of the number.
