@@ -38,6 +38,11 @@ nn.relu(x); nn.softmax(x); nn.gelu(x); nn.one_hot(i, 16); nn.logsumexp(x); rando
 random.normal(key, (10,)); random.uniform(key); random.randint(key, (5,), 0, 10); random.bernoulli(key)
 random.permutation(key, 10); random.choice(key, 10, (3,)); random.categorical(key, x); random.gamma(key, 2.0)
 special.erf(x); special.gammaln(p); special.ndtr(x); special.betaln(p, p); special.i0(x); stats.norm.logpdf(x)
+special.gamma(p); special.comb(p, 1.5); special.erfinv(u * 0.1); matrices.lu(s); matrices.expm(s * 0.01)
+matrices.cho_solve(matrices.cho_factor(s), v[:16]); matrices.lu_solve(matrices.lu_factor(s), v[:16])
+matrices.solve_triangular(s, v[:16]); matrices.sqrtm(s); matrices.polar(s); matrices.block_diag(q, q)
+lax.linalg.eigh(s); lax.linalg.qr(x); random.split(raw); random.normal(raw, (10,)); random.uniform(raw, (10,))
+stats.rankdata(v); signal.convolve(v, u[:5]); ndimage.map_coordinates(x, [v, u], 1)
 stats.norm.cdf(x); stats.gamma.logpdf(p, 2.0); stats.beta.logpdf(p * 0.01, 2.0, 3.0); lax.dynamic_slice(v, (3,), (4,))
 lax.top_k(v, 5); lax.fori_loop(0, 10, lambda k, a: a + 1.0, v); lax.scan(lambda a, b: (a + b, a), 0.0, v)
 m.grad(lambda a: jnp.sum(jnp.sin(a) ** 2))(v); m.jvp(jnp.sin, (v,), (u,)); m.vjp(jnp.tanh, v)[1](u)
@@ -63,13 +68,15 @@ def names(m: Any) -> dict[str, Any]:
 
     x, y, v, u = normal(16, 16), normal(16, 16), normal(64), normal(64)
     large = normal(2_000_000)
-    scipy = {part: importlib.import_module(f"{m.__name__}.scipy.{part}") for part in ("special", "stats")}
-    return {"m": m, "jnp": jnp, "lax": m.lax, "nn": m.nn, "random": m.random, "linalg": jnp.linalg, **scipy,
+    scipy = {part: importlib.import_module(f"{m.__name__}.scipy.{part}")
+             for part in ("linalg", "ndimage", "signal", "special", "stats")}
+    return {"m": m, "jnp": jnp, "lax": m.lax, "nn": m.nn, "random": m.random, **scipy, "matrices": scipy["linalg"],
+            "linalg": jnp.linalg,
             "x": x, "y": y, "v": v, "u": jnp.sort(u), "p": abs(x) + 0.1, "q": normal(3, 3), "t": normal(4, 8, 8),
             "s": x @ x.T + 16 * jnp.eye(16), "i": jnp.asarray(rng.integers(0, 16, 20)), "n": jnp.arange(64),
             "X": large, "Y": normal(2_000_000), "H": large.astype("float16"), "B": large.astype("bfloat16"),
             "C": large + 1j * large, "N": (large * 9).astype("int32"), "Q": (large * 9).astype("int8"),
-            "I": jnp.asarray(rng.integers(0, 1000, 200_000)), "key": m.random.key(0),
+            "I": jnp.asarray(rng.integers(0, 1000, 200_000)), "key": m.random.key(0), "raw": m.random.PRNGKey(0),
             "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
 
 
@@ -80,7 +87,8 @@ def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
 
 def by_numpy(call: CodeType, scope: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """The same text where NumPy has what it says."""
-    own = {name: np.asarray(x) for name, x in scope.items() if name != "key" and isinstance(x, anima.Array)}
+    own = {name: np.asarray(x) for name, x in scope.items()
+           if name not in ("key", "raw") and isinstance(x, anima.Array)}
     fun = eval(call, {"jnp": np, "linalg": np.linalg, **own})
     try:
         fun()

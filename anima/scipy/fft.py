@@ -18,6 +18,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.core.avals import canonicalize_axis
 from anima.numpy.promote import promote_dtypes_inexact
 from anima.ops.elementwise import complex as make_complex
@@ -93,6 +94,7 @@ def _sizes(n: int | None) -> tuple[int, ...] | None:
     return None if n is None else (operator.index(n),)
 
 
+@repeated
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The discrete cosine transform (II) along `axis`: 2 times the sum of x[m] cos(pi k (2m + 1) / 2n).
 
@@ -102,17 +104,20 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     return _along("dct", x, type, _sizes(n), (axis,), norm)
 
 
+@repeated
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `dct`."""
     return _along("idct", x, type, _sizes(n), (axis,), norm)
 
 
+@repeated
 def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
          norm: str | None = None) -> Any:
     """`dct` along each of `axes` (default: all, or the last len(s)), of sizes `s`."""
     return _along("dctn", x, type, *_places(x, s, axes), norm)
 
 
+@repeated
 def idctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
           norm: str | None = None) -> Any:
     """The inverse of `dctn`."""

@@ -7,9 +7,11 @@
 from typing import Any
 
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.numpy import calculus as _calculus
 
 
+@repeated
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral of `y` along `axis` by the trapezoidal rule, at coordinates `x` or with step `dx`."""
     return _calculus.trapezoid(y, x, dx, axis)

@@ -6,9 +6,11 @@ from typing import Any
 
 import anima.numpy as jnp
 from anima import errors as _errors
+from anima.api.eager import repeated
 from anima.numpy.promote import promote_dtypes_inexact
 
 
+@repeated
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Any, Any]:
     """For each observation (row of `obs`) the number of the nearest code in `code_book`, and its distance.
 

@@ -38,6 +38,7 @@ def _vectors(name: str, *args: ArrayLike) -> list[Array]:
 # ---------------------------------------------------------------- equal elements along diagonals
 
 
+@repeated
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrices [..., n, m] with first column c [..., n] and first row r [..., m], equal along all diagonals.
 
@@ -55,6 +56,7 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     return ew.convert(out, out.dtype)
 
 
+@repeated
 def circulant(c: ArrayLike) -> Array:
     """The matrices [..., n, n] with first column c [..., n], each column the one before it, moved down by one.
 
@@ -68,6 +70,7 @@ def circulant(c: ArrayLike) -> Array:
     return _at(c, (np.arange(n)[:, None] - np.arange(n)) % max(n, 1))
 
 
+@repeated
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrices [..., n, m] with first column c [..., n] and last row r [..., m], equal along all antidiagonals.
 
@@ -87,6 +90,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     return _at(concatenate([c, r[..., 1:]], -1), np.arange(n)[:, None] + np.arange(m))
 
 
+@repeated
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """The matrices M [..., k, n] with M @ v = convolve(a, v, mode) for a [..., m].
 
@@ -121,6 +125,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
 # ---------------------------------------------------------------- of polynomials, populations, points, blocks
 
 
+@repeated
 def companion(a: ArrayLike) -> Array:
     """The matrices [..., n, n] whose eigenvalues are the roots of polynomials a [..., n + 1], highest power first.
 
@@ -135,6 +140,7 @@ def companion(a: ArrayLike) -> Array:
     return concatenate([sh.expand_dims(row, (row.ndim - 1,)), below], -2)
 
 
+@repeated
 def fiedler_companion(a: ArrayLike) -> Array:
     """As `companion`, with five diagonals (Fiedler, "A note on companion matrices", 2003).
 
@@ -164,6 +170,7 @@ def fiedler_companion(a: ArrayLike) -> Array:
     return _at(concatenate([ends[0], monic, ends[1]], -1), which)
 
 
+@repeated
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     """The matrices [..., n, n] of populations with births f [..., n] (first row) and survivals s [..., n - 1] (below
     the diagonal). ValueError if sizes do not fit, or n < 2.
@@ -183,6 +190,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     return concatenate([sh.expand_dims(f, (f.ndim - 1,)), below], -2)
 
 
+@repeated
 def fiedler(a: ArrayLike) -> Array:
     """The symmetric matrices [..., n, n] of distances |a_i - a_j| for a [..., n]."""
     (a,) = _vectors("fiedler", a)

@@ -5,6 +5,7 @@ Times and frequencies come in units of `1/fs` and `fs`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import warnings
@@ -15,6 +16,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima import errors
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.avals import canonicalize_axis
 from anima.numpy.creation import of_sequences
@@ -25,6 +27,7 @@ from anima.util import record
 
 
 @of_sequences
+@repeated
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Any:
     """`data` less its mean (type="constant"), or a line fitted to each piece between the break points `bp`.
 
@@ -196,7 +199,10 @@ def _transformed(x: Any, cut: Segments, trend: Callable[[Any], Any], onesided: b
 
 # ---------------------------------------------------------------- public
 
+_compiled = functools.partial(compiled, static=("fs", "nperseg", "noverlap", "nfft", "axis", "time_axis", "freq_axis"))
 
+
+@_compiled
 def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = 256, noverlap: int | None = None,
          nfft: int | None = None, detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros",
          padded: bool = True, axis: int = -1) -> tuple[Any, Any, Any]:
@@ -216,6 +222,7 @@ def _median_bias(n: int) -> float:
     return float(1 + np.sum(1 / (even + 1) - 1 / even))
 
 
+@_compiled
 def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
         nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
         axis: int = -1, average: str = "mean") -> tuple[Any, Any]:
@@ -240,6 +247,7 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
     return frequencies, spectra
 
 
+@_compiled
 def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
           nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
           axis: int = -1, average: str = "mean") -> tuple[Any, Any]:
@@ -249,6 +257,7 @@ def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = Non
     return frequencies, spectra.real
 
 
+@_compiled
 def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
           nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
+from anima.api.eager import repeated
 from anima.nn import normalize
 from anima.numpy.promote import is_complex
 from anima.ops.elementwise import logistic
@@ -23,6 +24,7 @@ def _quotient(x: Any, y: Any) -> Any:
     return x / jnp.where((x == 0) & (y == 0), 1, y)
 
 
+@repeated
 def xlogy(x: Any, y: Any) -> Any:
     """x log(y), 0 where x = 0 and y is not NaN.
 
@@ -32,6 +34,7 @@ def xlogy(x: Any, y: Any) -> Any:
     return logarithms.xlogy(*inexact("xlogy", x, y))
 
 
+@repeated
 def xlog1py(x: Any, y: Any) -> Any:
     """x log(1 + y), 0 where x = 0 and y is not NaN."""
     return logarithms.xlog1py(*inexact("xlog1py", x, y))
@@ -45,6 +48,7 @@ def _entr(x: Any) -> Any:
 _entr.defjvps(lambda t, out, x: -t * (jnp.log(x) + 1))  # without x / x, whose derivatives are lost in rounding
 
 
+@repeated
 def entr(x: Any) -> Any:
     """-x log(x): 0 where x = 0, -inf where it is negative."""
     (x,) = real("entr", x, weak=True)
@@ -79,6 +83,7 @@ def _slope(p: Any, q: Any) -> Any:
 _rel_entr.defjvps(lambda t, out, p, q: t * (_slope(p, q) + 1), lambda t, out, p, q: -t * _quotient(p, q))
 
 
+@repeated
 def rel_entr(p: Any, q: Any) -> Any:
     """p log(p / q): 0 where p = 0 and q is not negative, inf where one of them is negative, or q alone is 0."""
     return _rel_entr(*real("rel_entr", p, q, weak=True))
@@ -106,6 +111,7 @@ def _kl_div(p: Any, q: Any) -> Any:
 _kl_div.defjvps(lambda t, out, p, q: t * _slope(p, q), lambda t, out, p, q: t * (1 - _quotient(p, q)))
 
 
+@repeated
 def kl_div(p: Any, q: Any) -> Any:
     """p log(p / q) - p + q, which is not negative; limits as in `rel_entr`."""
     return _kl_div(*real("kl_div", p, q, weak=True))
@@ -122,6 +128,7 @@ def _logit(x: Any) -> Any:
 _logit.defjvps(lambda t, out, x: t / (x * (1 - x)))
 
 
+@repeated
 def logit(x: Any) -> Any:
     """log(x / (1 - x)), the inverse of `expit`.
 
@@ -178,6 +185,7 @@ def _powers(logarithm: Any, lmbda: Any) -> Any:
     return jnp.where(zero, jnp.where(lmbda > 0, -1 / jnp.where(lmbda > 0, lmbda, 1), -np.inf), regular)
 
 
+@repeated
 def boxcox(x: Any, lmbda: Any) -> Any:
     """Box and Cox's transform (x**lmbda - 1) / lmbda, log(x) for lmbda = 0; NaN where x is real and negative.
 
@@ -188,6 +196,7 @@ def boxcox(x: Any, lmbda: Any) -> Any:
     return _powers(jnp.log(x), lmbda)
 
 
+@repeated
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """((1 + x)**lmbda - 1) / lmbda, log(1 + x) for lmbda = 0."""
     x, lmbda = inexact("boxcox1p", x, lmbda, weak=True)

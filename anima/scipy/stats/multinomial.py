@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.names import access
@@ -15,6 +16,7 @@ from anima.scipy.stats import functions as fn
 from anima.typing import ArrayLike
 
 
+@repeated
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """The logarithm of the probability of counts x [..., k] among `n` draws, for p [..., k]; -inf unless they sum to
     `n`.
@@ -34,6 +36,7 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return where(_all((p >= 0) & (p <= 1), axis=-1), out, np.nan)
 
 
+@repeated
 def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """The probability of counts x [..., k] among `n` draws, for p [..., k]."""
     return exp(logpmf(x, n, p))
