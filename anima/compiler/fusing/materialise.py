@@ -25,6 +25,7 @@ from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 from anima.ops.broadcast import broadcast_in_dim_p
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
+OFTEN = 4              # unless they read several arrays, and each of many results is used that many times
 FAR = 1 << 23          # bytes of an array that caches do not hold, so that storing it costs
 FAR_CHEAP = 40         # as many scalar operations as this
 DEEP = 40              # longest chain of folded equations that are not elementwise
@@ -91,7 +92,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
     """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
     the equations that do (roots). `parts` are those of `in_parts`."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
-    costs, ends = _costs(jaxpr, kinds, results, parts)
+    costs, reads, ends = _costs(jaxpr, kinds, results, parts)
     costly = _costly(jaxpr, kinds, results | ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
@@ -106,7 +107,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, ends, costly) or (
+        root = kind != "map" or _wants_memory(used[0], use, costs, reads, ends, costly) or (
             (times := _may_be_read(eqn)) and use.evaluations >= times * used[0].aval.size > times)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
@@ -289,13 +290,16 @@ def _repeated_last(eqn: Eqn, operand: Var) -> int:
     return max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var], costly: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], reads: dict[Var, int], ends: set[Var],
+                  costly: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
     if use.forced or var in ends:
         return True
     size, cost = var.aval.size, costs[var]
-    if size == 0 or cost <= CHEAP:
+    if size == 0:
         return False
+    if cost <= CHEAP:
+        return size >= MANY and reads.get(var, 0) > 1 and use.evaluations >= OFTEN * size
     if len(use.roots) > 1 or (use.rows and size >= MANY and var in costly):
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
@@ -327,10 +331,11 @@ def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
 
 
 def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[int]
-           ) -> tuple[dict[Var, int], set[Var]]:
+           ) -> tuple[dict[Var, int], dict[Var, int], set[Var]]:
     """For each variable, scalar operations to compute one element if all is folded but the program's `results`, which
-    are in memory; and the ends of large trees."""
+    are in memory; of cheap ones, how many arrays of that size or larger are read; and the ends of large trees."""
     costs: dict[Var, int] = {}
+    reads: dict[Var, int] = {}
     trees: dict[Var, _Tree] = {}  # of variables that equations will read: in long programs they take much memory
     ends: set[Var] = set()
     last = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
@@ -348,11 +353,15 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[in
                 ends.update(eqn.outvars)
                 cost = 0
             trees.update((var, tree) for var in eqn.outvars if var not in results)
+            if cost <= CHEAP and len(operands) > 1:
+                size = eqn.outvars[0].aval.size
+                reads.update((var, sum(type(m) is Var and m.aval.size >= size for m in tree.members))
+                             for var in eqn.outvars)
         costs.update((var, 0 if var in results else cost) for var in eqn.outvars)
         for var in eqn.invars:
             if type(var) is Var and last[var] is eqn:
                 trees.pop(var, None)
-    return costs, ends
+    return costs, reads, ends
 
 
 def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var], parts: set[int]
