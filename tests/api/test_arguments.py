@@ -39,7 +39,7 @@ def test_subclasses_of_numbers_are_numbers(x: Any) -> None:
 
 
 @pytest.mark.parametrize("x", [np.ones(2, "V4"), np.zeros(2, [("a", "i4")]), np.array(["a"]), np.array([None]),
-                               np.zeros(2, "M8[s]"), np.timedelta64(1), np.ones(2, np.longdouble)],
+                               np.zeros(2, "M8[s]"), np.timedelta64(1, "s"), np.ones(2, np.longdouble)],
                          ids=lambda x: x.dtype.name)
 def test_values_that_arrays_cannot_hold_are_refused(x: Any) -> None:
     if np.dtype(np.longdouble) == np.dtype(float) and x.dtype == float:

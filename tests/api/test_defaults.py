@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
 import inspect
 import json
@@ -61,7 +62,9 @@ def test_signatures(module: str) -> None:
     for name, (positional, defaults) in SIGNATURES.items():
         if name.rpartition(".")[0] != module:
             continue
-        parameters = inspect.signature(getattr(functions, name.rpartition(".")[2])).parameters
+        fun = getattr(functions, name.rpartition(".")[2])
+        fun = fun.__call__ if isinstance(fun, enum.Enum) else fun
+        parameters = inspect.signature(fun).parameters
         given = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         assert [p for p in given if p in positional] == positional, name
         for parameter, text in defaults.items():
