@@ -57,4 +57,5 @@ from anima.ops.linalg_spectral import (
 for _name in ("cholesky", "eig", "eigh", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur", "svd",
               "triangular_solve", "tridiagonal"):
     globals()[_name] = _compiled(globals()[_name])  # with the bits that they have inside of `jit`
+qdwh = _compiled(qdwh, ("max_iterations", "eps"))
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

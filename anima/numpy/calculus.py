@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -156,7 +157,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     return ew.mul(area, area.dtype.type(0.5))
 
 
-@repeated
+@functools.partial(compiled, static=("axis",))
 def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * np.pi) -> Array:
     """Angles made continuous along `axis`: jumps of more than `discont` are reduced by multiples of `period`."""
     x = as_array(operand("unwrap", p))
@@ -254,7 +255,7 @@ def _periodic(at: Array, points: Array, values: Array, period: Any) -> tuple[Arr
 
 # ---------------------------------------------------------------- convolution
 
-@repeated
+@compiled
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None,
              preferred_element_type: Any = None) -> Array:
     """The convolution of two vectors: "full" overlap, the "same" size as the longer, or "valid" overlap only."""
@@ -264,7 +265,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any =
     return _slide(a, sh.rev(v, (0,)), mode, precision, preferred_element_type)
 
 
-@repeated
+@compiled
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None,
               preferred_element_type: Any = None) -> Array:
     """The cross-correlation of two vectors, the second conjugated; `mode` as in `convolve`."""

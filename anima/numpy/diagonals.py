@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis, max_dim, min_dim
@@ -179,7 +179,7 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int
     return nonzero(mask_func(sh.full((n, n), 1, _I32), k), size=size)
 
 
-@repeated
+@functools.partial(compiled, static=("N",))
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The matrix whose columns are powers of the vector `x`, highest first unless `increasing`."""
     x = as_array(x, "vander")

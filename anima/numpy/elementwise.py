@@ -104,13 +104,18 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
             promotion: Callable[..., Any] = promote) -> Callable[..., Any]:
     bind = primitive.bind
 
+    general = repeated(lambda x, y, /: bind(*promotion(name, x, y)))
     if primitive.as_ufunc is None:
-        return named(repeated(lambda x, y, /: bind(*promotion(name, x, y))), name, doc)
+        return named(general, name, doc)
+    converts = promotion is promote_inexact
 
     def function(x: ArrayLike, y: ArrayLike, /) -> Array:
         out = EVAL.again(function, x, y)
         if out is not NotImplemented:
             return out
+        if converts and x.__class__ is y.__class__ is ConcreteArray and not is_inexact(x.aval.dtype) and not is_inexact(
+                y.aval.dtype):
+            return general(x, y)
         a, b = promotion(name, x, y)
         if bool_primitive is not None and numpy_dtype_of(a) == np.bool_:
             return bool_primitive.bind(a, b)

@@ -9,6 +9,7 @@ elements: "backward" (the default) the inverse, "forward" the other, "ortho" bot
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors as _errors
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -236,7 +237,7 @@ def _count(name: str, n: Any, d: Any) -> int:
     return int(static_value(n, f"It arose in the argument 'n' of {name}.") if isinstance(n, Tracer) else n)
 
 
-@repeated
+@functools.partial(compiled, static=("n",))
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `fft` of `n` samples at distance `d`: 0, 1, ..., -2, -1 over n d.
 
@@ -247,7 +248,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None
     return _frequencies("fftfreq", n, d, dtype, device, -(n // 2), (n + 1) // 2)
 
 
-@repeated
+@functools.partial(compiled, static=("n",))
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `rfft` of `n` samples at distance `d`: 0, 1, ..., n//2 over n d.
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
-from anima.core.array import Array
+from anima.core.array import Array, ConcreteArray
 from anima.core.trace import EVAL, aval_of, remember
 from anima.numpy.elementwise import (
     constant_like,
@@ -50,8 +50,9 @@ ArrayLike = Any
 def _inexact_unary(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
     bind = primitive.bind
 
+    general = repeated(lambda x, /: bind(inexact(name, x)))
     if primitive.as_ufunc is None:
-        return named(repeated(lambda x, /: bind(inexact(name, x))), name, doc)
+        return named(general, name, doc)
 
     def function(x: ArrayLike, /) -> Array:
         out = EVAL.again(function, x)
@@ -59,7 +60,7 @@ def _inexact_unary(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
             return out
         if isinstance(x, Array) and x.aval.dtype in INEXACT:
             return remember(function, primitive, (x,), (x,), bind(x))
-        return bind(inexact(name, x))
+        return general(x) if x.__class__ is ConcreteArray else bind(inexact(name, x))
 
     return named(function, name, doc)
 
@@ -153,7 +154,7 @@ def sinc(x: ArrayLike, /) -> Array:
     return select_where(near, series, ew.div(ew.sin(far), far))
 
 
-@repeated
+@compiled
 def i0(x: ArrayLike) -> Array:
     """Modified Bessel function of the first kind, order 0."""
     x = inexact("i0", x)

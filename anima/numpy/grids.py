@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from anima import errors
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.dims import Dim
@@ -251,7 +252,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 
 # ---------------------------------------------------------------- bits in bytes
 
-@repeated
+@functools.partial(compiled, static=("axis", "count"))
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements along `axis` (None: flattened), nonzero or zero, as the bits of one uint8.
 
@@ -272,7 +273,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
     return swapaxes(packed, axis, -1)
 
 
-@repeated
+@functools.partial(compiled, static=("axis", "count"))
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """The bits of uint8 elements, eight along `axis` for each; `count` of them (negative: less that many)."""
     x, axis = _bit_axis("unpackbits", a, axis, bitorder)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.array import Array
@@ -81,7 +81,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     return ew.sub(*_padded("polysub", a1, a2))
 
 
-@repeated
+@compiled
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials; `trim_leading_zeros` (known values only) drops leading zeros first."""
     a, b = as_arrays("polymul", a1, a2)
@@ -150,7 +150,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     return ew.div(joined, as_array(divisors.astype(p.dtype)))
 
 
-@repeated
+@compiled
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given zeros, and leading coefficient 1; that of a square matrix has its eigenvalues."""
     (zeros,) = map(atleast_1d, promote_dtypes_inexact("poly", seq_of_zeros))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from anima.api.eager import compiled, repeated
+from anima.api.eager import compiled
 from anima.core.array import Array
 from anima.numpy.elementwise import conj
 from anima.numpy.manipulation import matrix_transpose
@@ -87,7 +87,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
-@repeated
+@compiled
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
         subset_by_index: tuple[int, int] | None = None) -> Any:
     """(U, S, Vh) with a = U diag(S) Vh for a [..., m, n], S descending; only S without `compute_uv`.
@@ -110,6 +110,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
     return SVDResult(u, sizes, conj(matrix_transpose(ew.mul(u, sh.expand_dims(signs, (signs.ndim - 1,))))))
 
 
+@compiled
 def svdvals(x: ArrayLike, /) -> Array:
     """The singular values of x [..., m, n], descending."""
     return svd(x, compute_uv=False)
@@ -138,6 +139,7 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
+@compiled
 def eig(a: ArrayLike) -> EigResult:
     """Complex eigenvalues, in no order, and eigenvectors (columns, of length 1) of a [..., n, n].
 
@@ -148,6 +150,7 @@ def eig(a: ArrayLike) -> EigResult:
     return EigResult(w, v)
 
 
+@compiled
 def eigvals(a: ArrayLike) -> Array:
     """The complex eigenvalues of a [..., n, n], in no order. ValueError if `a` is not square."""
     (a,) = promote_dtypes_inexact("eigvals", a)

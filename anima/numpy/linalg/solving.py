@@ -286,6 +286,7 @@ def det(a: ArrayLike) -> Array:
 # ---------------------------------------------------------------- numbers that describe a matrix
 
 
+@compiled
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
                 tol: ArrayLike | None = None) -> Array:
     """The number of singular values above `rtol` (default max(m, n) eps) times the largest, or above `tol`."""
