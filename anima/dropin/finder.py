@@ -28,6 +28,8 @@ _OURS = "anima"
 _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima": "api",
     "anima.ad_checkpoint": "ad_checkpoint",
+    "anima.api_util": "api_util",
+    "anima.config": "config",
     "anima.custom_batching": "custom_batching",
     "anima.custom_derivatives": "custom_derivatives",
     "anima.errors": "errors",
