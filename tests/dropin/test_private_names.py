@@ -5,10 +5,18 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.dropin.jax._src import api, api_util
+from anima.dropin.jax._src import api, api_util, core, dtypes, effects, traceback_util
+from anima.dropin.jax._src.interpreters import mlir
+from anima.dropin.jax._src.lax import lax, linalg
 from anima.dropin.jax._src.lax.control_flow.loops import _batch_and_remainder
 from anima.dropin.jax._src.numpy import array_methods, vectorize
+from anima.dropin.jax._src.scipy.sparse import linalg as sparse
+from anima.dropin.jax._src.sharding_impls import canonicalize_sharding
+from anima.errors import is_internal
+from anima.extend.core import Primitive
 from anima.extend.linear_util import wrap_init
+from anima.interpreters.mlir import register_lowering
+from anima.sharding import AxisType, NamedSharding, PartitionSpec as P
 from tests.dropin.test_dropin import under_jax
 
 
@@ -109,3 +117,110 @@ def test_numbers_of_arguments():
         with pytest.raises(TypeError, match="Expected a"):
             api_util.check_callable(wrong)
     api_util.check_callable(len)
+
+
+def test_libraries_find_files_of_their_own_names():
+    under_jax("""
+import jax, jax.numpy as jnp
+from jax._src import ad_util, checkify, core, dispatch, effects, pjit, source_info_util, test_util
+from jax._src.dtypes import dtype, float0, issubdtype, result_type
+from jax._src.image.scale import ResizeMethod, _kernels
+from jax._src.interpreters import mlir
+from jax._src.lax.linalg import cholesky, symmetrize
+from jax._src.public_test_util import *
+from jax._src.scipy.sparse.linalg import _norm, cg
+assert pjit.auto_axes is jax.sharding.auto_axes and test_util.check_grads is check_grads
+assert issubclass(checkify.JaxException, Exception) and checkify.checkify is jax.experimental.checkify.checkify
+assert "add_any" in str(ad_util.add_any_p) and mlir.register_lowering is jax.interpreters.mlir.register_lowering
+assert core.DimSize and core.Shape and isinstance(core.abstract_token, core.AbstractToken)
+assert float(_kernels[ResizeMethod.LINEAR](jnp.float32(0.25))) == 0.75
+dispatch.runtime_tokens.clear()
+dispatch.runtime_tokens.block_until_ready()
+eqn = jax.make_jaxpr(lambda x: jnp.sin(x))(1.0).eqns[0]
+frame = source_info_util.user_frame(eqn.source_info.traceback)
+assert (frame.file_name, frame.start_line) == ("<string>", 17) and source_info_util.user_frame(None) is None
+""")
+
+
+def test_types_of_values():
+    assert [dtypes.dtype(x) for x in (1, 2.0, True, 1j, np.float64(1), np.ones(2), jnp.int8(1), "bfloat16", float)] == [
+        np.dtype(t) for t in ("int32", "float32", "bool", "complex64", "float32", "float32", "int8", jnp.bfloat16.dtype,
+                              "float32")]
+    assert dtypes.result_type(1, np.int8(2)) == np.int8 and dtypes.issubdtype(jnp.bfloat16, np.floating)
+    with pytest.raises(ValueError):
+        dtypes.dtype(None)
+    with pytest.raises(TypeError):
+        dtypes.dtype([1])
+
+
+def test_sizes():
+    assert core.canonicalize_shape([np.int32(2), 3]) == (2, 3) and core.canonicalize_shape(4) == (4,)
+    with pytest.raises(TypeError):
+        core.canonicalize_shape((2.0,))
+    with pytest.raises(TypeError):
+        anima.jit(lambda n: core.canonicalize_shape((n,)))(3)
+    assert core.dimension_as_value(np.int32(3)) == 3
+
+
+def test_what_an_argument_out_sharding_says():
+    mesh = anima.make_mesh((1,), ("x",), axis_types=(AxisType.Explicit,))
+    asked = canonicalize_sharding(NamedSharding(mesh, P("x")), "f")
+    assert asked == NamedSharding(mesh.abstract_mesh, P("x")) and asked.mesh._any_axis_explicit
+    assert canonicalize_sharding(None, "f") is None
+    assert canonicalize_sharding(anima.typeof(jnp.ones(3)).sharding, "f") is None
+    with pytest.raises(ValueError, match="not under a mesh context"):
+        canonicalize_sharding(P("x"), "f")
+    with pytest.raises(ValueError, match="of type Auto"):
+        canonicalize_sharding(NamedSharding(anima.make_mesh((1,), ("x",), axis_types=(AxisType.Auto,)), P("x")), "f")
+    with pytest.raises(TypeError, match="`out_sharding` argument of f"):
+        canonicalize_sharding("x", "f")
+    with anima.set_mesh(mesh):
+        assert canonicalize_sharding(P("x"), "f") == asked
+
+
+def test_effects_of_classes_of_libraries():
+    class Told(effects.Effect):
+        pass
+
+    for kind in (effects.lowerable_effects, effects.ordered_effects, effects.control_flow_allowed_effects,
+                 effects.custom_derivatives_allowed_effects, effects.remat_allowed_effects):
+        assert not kind.contains(Told())
+        kind.add_type(Told)
+        assert kind.contains(Told()) and kind.filter_not_in([Told()]) == []
+
+
+def test_rules_compute_with_arrays():
+    p = Primitive("checked_sqrt")
+    p.def_abstract_eval(lambda x: x)
+
+    def rule(ctx, x):
+        aval, = ctx.avals_in
+        fine = mlir.compare_hlo(x, mlir.full_like_aval(ctx, 0, aval), "GE", "FLOAT")
+        two = mlir.broadcast_in_dim(ctx, jnp.float32(2.0), aval, broadcast_dimensions=())
+        return [linalg._broadcasting_select_hlo(ctx, fine, aval, two, aval, linalg._nan_like_hlo(ctx, aval), aval)]
+
+    register_lowering(p, rule)
+    np.testing.assert_array_equal(anima.jit(p.bind)(jnp.array([1.0, -1.0])), np.array([2.0, np.nan], np.float32))
+
+
+def test_matrices_and_solvers():
+    a = jnp.array([[2.0, 1j], [3.0, 4.0]], jnp.complex64)
+    assert jnp.array_equal(linalg._H(a), jnp.conj(linalg._T(a))) and linalg._T(jnp.ones((5, 2, 3))).shape == (5, 3, 2)
+    assert jnp.array_equal(linalg.symmetrize(a), jnp.array([[2.0, 1.5 + 0.5j], [1.5 - 0.5j, 4.0]]))
+    assert lax._complex_basetype(np.dtype("complex64")) == lax._complex_basetype(np.dtype("float32")) == np.float32
+    assert float(sparse._norm({"a": jnp.ones(4), "b": jnp.ones((3, 4))})) == 4.0
+    matrix, b = jnp.array([[2.0, 1.0], [1.0, 3.0]]), {"b": jnp.ones(2)}
+    apply = sparse._normalize_matvec(matrix)
+    for solve in (sparse._gmres_incremental, sparse._gmres_batched):
+        x = sparse._gmres_solve(lambda v: {"b": apply(v["b"])}, b, {"b": jnp.zeros(2)}, 1e-6, 1e-6, 2, 20,
+                                sparse._normalize_matvec(sparse._identity), solve)
+        np.testing.assert_allclose(x["b"], [0.4, 0.2], rtol=1e-5)
+
+
+def test_files_are_hidden_and_shown(tmp_path):
+    path = str(tmp_path / "hidden.py")
+    traceback_util._exclude_paths.append(path)
+    code = compile("1", path, "exec")
+    assert path in traceback_util._exclude_paths and is_internal(code)
+    traceback_util._exclude_paths.remove(path)
+    assert path not in traceback_util._exclude_paths and not is_internal(code)

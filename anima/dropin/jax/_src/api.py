@@ -7,9 +7,10 @@ from typing import Any
 from anima import tree
 from anima.api.autodiff import check_input, check_output_dtype, jvp, vjp
 from anima.api.jacobian import basis, unstack_basis
+from anima.dropin.jax._src.dtypes import dtype as _dtype
 
 __all__ = ["_check_input_dtype_jacfwd", "_check_input_dtype_jacrev", "_check_output_dtype_jacfwd",
-           "_check_output_dtype_jacrev", "_jacfwd_unravel", "_jacrev_unravel", "_jvp", "_std_basis", "_vjp"]
+           "_check_output_dtype_jacrev", "_dtype", "_jacfwd_unravel", "_jacrev_unravel", "_jvp", "_std_basis", "_vjp"]
 
 
 def _check_input_dtype_jacfwd(holomorphic: bool, x: Any) -> None:
