@@ -164,7 +164,8 @@ def test_submodules_and_the_whole_are_seen() -> None:
 PRESCRIBED = {
     "Backend": "extend.backend", "Buffer": "experimental.buffer_callback", "Pass": "experimental.source_mapper",
     "Frame": "dropin.jax._src.source_info_util", "MemorySpace": "experimental.pallas.specs experimental.pallas.tpu",
-    "Primitive": "extend.core.operation", "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util", "Trace": "dropin.tracing",
+    "Primitive": "extend.core.operation", "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util",
+    "Trace": "dropin.tracing",
 }
 
 

@@ -203,6 +203,23 @@ def test_rules_compute_with_arrays():
     np.testing.assert_array_equal(anima.jit(p.bind)(jnp.array([1.0, -1.0])), np.array([2.0, np.nan], np.float32))
 
 
+def test_contexts_of_rules():
+    p = Primitive("halves")
+    p.multiple_results = True
+    p.def_abstract_eval(lambda x: [x, x])
+
+    def rule(ctx, x):
+        inner = ctx.replace(avals_out=[*ctx.avals_out, *ctx.avals_in])
+        assert (len(ctx.avals_out), len(inner.avals_out), inner.primitive) == (2, 3, p)
+        return [x / 2 for _ in inner.avals_out[:2]]
+
+    register_lowering(p, rule)
+    assert [float(x) for x in anima.jit(lambda x: p.bind(x))(1.0)] == [0.5, 0.5]
+    register_lowering(p, lambda ctx, x: ctx.tokens_in.get("effect"))
+    with pytest.raises(NotImplementedError, match="A token of an effect"):
+        anima.jit(lambda x: p.bind(x))(2)
+
+
 def test_matrices_and_solvers():
     a = jnp.array([[2.0, 1j], [3.0, 4.0]], jnp.complex64)
     assert jnp.array_equal(linalg._H(a), jnp.conj(linalg._T(a))) and linalg._T(jnp.ones((5, 2, 3))).shape == (5, 3, 2)
