@@ -104,6 +104,7 @@ def test_jacobians_a_few_directions_at_a_time():
 
 def test_batches_and_what_is_left_over():
     shapes = [anima.tree.map(jnp.shape, _batch_and_remainder({"x": jnp.ones((n, 2))}, 4)) for n in (7, 8, 2)]
+    assert _batch_and_remainder({}, 4) == ({}, None)
     assert shapes == [({"x": (1, 4, 2)}, {"x": (3, 2)}), ({"x": (2, 4, 2)}, None), (None, {"x": (2, 2)})]
 
 
@@ -122,7 +123,7 @@ def test_numbers_of_arguments():
 def test_libraries_find_files_of_their_own_names():
     under_jax("""
 import jax, jax.numpy as jnp
-from jax._src import ad_util, checkify, core, dispatch, effects, pjit, source_info_util, test_util
+from jax._src import ad_util, checkify, core, dispatch, effects, lib, pjit, source_info_util, test_util
 from jax._src.dtypes import dtype, float0, issubdtype, result_type
 from jax._src.image.scale import ResizeMethod, _kernels
 from jax._src.interpreters import mlir
@@ -134,11 +135,13 @@ assert issubclass(checkify.JaxException, Exception) and checkify.checkify is jax
 assert "add_any" in str(ad_util.add_any_p) and mlir.register_lowering is jax.interpreters.mlir.register_lowering
 assert core.DimSize and core.Shape and isinstance(core.abstract_token, core.AbstractToken)
 assert float(_kernels[ResizeMethod.LINEAR](jnp.float32(0.25))) == 0.75
+assert float(dispatch.xla_primitive_callable(jax.lax.sin_p)(0.0)) == 0.0 and lib.cuda_versions is None
+dispatch.xla_primitive_callable.cache_clear()
 dispatch.runtime_tokens.clear()
 dispatch.runtime_tokens.block_until_ready()
 eqn = jax.make_jaxpr(lambda x: jnp.sin(x))(1.0).eqns[0]
 frame = source_info_util.user_frame(eqn.source_info.traceback)
-assert (frame.file_name, frame.start_line) == ("<string>", 17) and source_info_util.user_frame(None) is None
+assert (frame.file_name, frame.start_line) == ("<string>", 19) and source_info_util.user_frame(None) is None
 """)
 
 
