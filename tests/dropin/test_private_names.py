@@ -123,7 +123,7 @@ def test_numbers_of_arguments():
 def test_libraries_find_files_of_their_own_names():
     under_jax("""
 import jax, jax.numpy as jnp
-from jax._src import ad_util, checkify, core, dispatch, effects, lib, pjit, source_info_util, test_util
+from jax._src import ad_checkpoint, ad_util, checkify, core, dispatch, effects, lib, pjit, source_info_util, test_util
 from jax._src.dtypes import dtype, float0, issubdtype, result_type
 from jax._src.image.scale import ResizeMethod, _kernels
 from jax._src.interpreters import mlir
@@ -139,9 +139,11 @@ assert float(dispatch.xla_primitive_callable(jax.lax.sin_p)(0.0)) == 0.0 and lib
 dispatch.xla_primitive_callable.cache_clear()
 dispatch.runtime_tokens.clear()
 dispatch.runtime_tokens.block_until_ready()
+assert ad_checkpoint.remat_p in {e.primitive for e in jax.make_jaxpr(jax.checkpoint(jnp.sin))(1.0).eqns}
+assert isinstance(pjit.UNSPECIFIED, pjit.UnspecifiedValue)
 eqn = jax.make_jaxpr(lambda x: jnp.sin(x))(1.0).eqns[0]
 frame = source_info_util.user_frame(eqn.source_info.traceback)
-assert (frame.file_name, frame.start_line) == ("<string>", 19) and source_info_util.user_frame(None) is None
+assert (frame.file_name, frame.start_line) == ("<string>", 21) and source_info_util.user_frame(None) is None
 """)
 
 
