@@ -62,14 +62,14 @@ class _Fixed:
 @transformation2
 def _with_fixed(f: Callable[..., Any], dynamic: tuple[int, ...], fixed: tuple[Any, ...], *args: Any,
                 **kwargs: Any) -> Any:
-    given, kept = iter(args), iter(fixed)
+    given, kept = dict(zip(dynamic, args, strict=True)), iter(fixed)
     count = len(dynamic) + len(fixed)
-    return f(*(next(given) if k in dynamic else next(kept).value for k in range(count)), **kwargs)
+    return f(*(given[k] if k in given else next(kept).value for k in range(count)), **kwargs)
 
 
 def argnums_partial(f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any],
                     require_static_args_hashable: bool = True) -> tuple[WrappedFun, tuple[Any, ...]]:
-    """The function of the arguments at `dyn_argnums` alone, the others fixed, and those arguments.
+    """The function of the arguments at `dyn_argnums` alone, in that order, the others fixed, and those arguments.
 
     Raises:
       ValueError: for a fixed argument without a hash, where `require_static_args_hashable`.
@@ -81,7 +81,7 @@ def argnums_partial(f: WrappedFun, dyn_argnums: int | Sequence[int], args: Seque
         for x in fixed:
             if not isinstance(x, Hashable):
                 raise ValueError(f"Non-hashable static arguments are used: {x!r} of type {type(x)}.")
-    return _with_fixed(f, dynamic, tuple(map(_Fixed, fixed))), tuple(args[k] for k in sorted(dynamic))
+    return _with_fixed(f, dynamic, tuple(map(_Fixed, fixed))), tuple(args[k] for k in dynamic)
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:

@@ -51,6 +51,17 @@ def hide_files(prefix: str) -> None:
     _internal_code.clear()
 
 
+def show_files(prefix: str) -> None:
+    """Undoes `hide_files`; ValueError for what is not hidden."""
+    _hidden.remove(prefix)
+    _internal_code.clear()
+
+
+def hidden_files() -> list[str]:
+    """Beginnings of the paths of files that `hide_files` was told of."""
+    return _hidden[2:]
+
+
 def user_frame() -> FrameType | None:
     """The innermost frame on the stack that is not Anima's."""
     frame: FrameType | None = sys._getframe(1)

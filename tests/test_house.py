@@ -163,8 +163,9 @@ def test_submodules_and_the_whole_are_seen() -> None:
 # Names of classes that JAX's modules prescribe, where Anima's own class of that name is another one, or under it.
 PRESCRIBED = {
     "Backend": "extend.backend", "Buffer": "experimental.buffer_callback", "Pass": "experimental.source_mapper",
-    "MemorySpace": "experimental.pallas.specs experimental.pallas.tpu", "Primitive": "extend.core.operation",
-    "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util", "Trace": "dropin.tracing",
+    "Frame": "dropin.jax._src.source_info_util", "MemorySpace": "experimental.pallas.specs experimental.pallas.tpu",
+    "Primitive": "extend.core.operation", "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util",
+    "Trace": "dropin.tracing",
 }
 
 

@@ -21,7 +21,7 @@ from anima.ops.shape import reshape, split
 from anima.util import wraps
 
 
-def _basis(leaves: Sequence[Any]) -> list[Any]:
+def basis(leaves: Sequence[Any]) -> list[Any]:
     """For each leaf, the part of the standard basis of all leaves that is its own: stacked along axis 0."""
     sizes = [aval_of(x).size for x in leaves]
     total, out, start = sum(sizes), [], 0
@@ -37,7 +37,7 @@ def _basis(leaves: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _unstack_basis(stack: Any, axis: int, like: Any, like_leaves: Sequence[Any]) -> Any:
+def unstack_basis(stack: Any, axis: int, like: Any, like_leaves: Sequence[Any]) -> Any:
     """Splits a dimension that runs over the basis of a tree into that tree's leaves and their shapes."""
     avals = list(map(aval_of, like_leaves))
     shape = aval_of(stack).shape
@@ -72,13 +72,13 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
             return push(tree.unflatten(in_tree, tangents))
 
         axes = (None, -1, None) if has_aux else (None, -1)
-        out, jac, *aux = vmap(column, out_axes=axes)(*_basis(leaves))
+        out, jac, *aux = vmap(column, out_axes=axes)(*basis(leaves))
         for leaf in tree.leaves(out):
             if holomorphic:
                 check_output_dtype(leaf, "jacfwd", holomorphic)
         example = tree.structure(chosen[0]) if isinstance(argnums, (int, np.integer)) else in_tree
         jac = tree.map(_numbers, jac, out)
-        result = tree.map(lambda j: _unstack_basis(j, aval_of(j).ndim - 1, example, leaves), jac)
+        result = tree.map(lambda j: unstack_basis(j, aval_of(j).ndim - 1, example, leaves), jac)
         return (result, aux[0]) if has_aux else result
 
     return jacobian
@@ -101,10 +101,10 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
         leaves, out_tree = tree.flatten(out)
         for leaf in leaves:
             check_output_dtype(leaf, "jacrev", holomorphic)
-        rows = vmap(lambda *cts: pull(tree.unflatten(out_tree, cts)))(*_basis(leaves))
+        rows = vmap(lambda *cts: pull(tree.unflatten(out_tree, cts)))(*basis(leaves))
         rows = tree.map(_numbers, rows, chosen)
         row_leaves, row_tree = tree.flatten(rows[0] if isinstance(argnums, (int, np.integer)) else rows)
-        blocks = [tree.leaves(_unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
+        blocks = [tree.leaves(unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
         result = tree.unflatten(out_tree,
                                 [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])
         return (result, aux[0]) if has_aux else result

@@ -496,7 +496,14 @@ def is_extended(dtype: Any) -> bool:
     return isinstance(dtype, ExtendedDType)
 
 
-class finfo(ml_dtypes.finfo):
+class _Limits(type):
+    """What `isinstance` asks: calls of the class make NumPy's objects, and those of ml_dtypes."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (np.finfo, ml_dtypes.finfo) if cls is finfo else (np.iinfo, ml_dtypes.iinfo))
+
+
+class finfo(ml_dtypes.finfo, metaclass=_Limits):
     """The limits of a floating dtype: `eps`, `max`, `tiny`, `bits`, ..."""
 
     def __new__(cls, dtype: Any) -> Any:
@@ -506,7 +513,7 @@ class finfo(ml_dtypes.finfo):
         return ml_dtypes.finfo(dtype)
 
 
-class iinfo(ml_dtypes.iinfo):
+class iinfo(ml_dtypes.iinfo, metaclass=_Limits):
     """The limits of an integer dtype: `min`, `max`, `bits`, `dtype`."""
 
     def __new__(cls, int_type: Any) -> Any:

@@ -93,6 +93,7 @@ class _BaseMesh:
     auto_axes = property(lambda self: self.axes_of_type(AxisType.Auto))
     explicit_axes = property(lambda self: self.axes_of_type(AxisType.Explicit))
     manual_axes = property(lambda self: self.axes_of_type(AxisType.Manual))
+    _any_axis_explicit = property(lambda self: bool(self.explicit_axes))  # libraries ask for it
     are_all_axes_auto = property(lambda self: self.are_all(AxisType.Auto))
     are_all_axes_explicit = property(lambda self: self.are_all(AxisType.Explicit))
     are_all_axes_manual = property(lambda self: self.are_all(AxisType.Manual))

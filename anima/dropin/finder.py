@@ -28,11 +28,15 @@ _OURS = "anima"
 _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima": "api",
     "anima.ad_checkpoint": "ad_checkpoint",
+    "anima.api_util": "api_util",
+    "anima.config": "config",
     "anima.custom_batching": "custom_batching",
     "anima.custom_derivatives": "custom_derivatives",
+    "anima.dtypes": "dtypes",
     "anima.errors": "errors",
     "anima.extend.source_info_util": "source_info_util",
     "anima.image": "image image.scale",
+    "anima.experimental.checkify": "checkify",
     "anima.interpreters": "interpreters",
     "anima.interpreters.ad": "interpreters.ad",
     "anima.interpreters.batching": "interpreters.batching",
@@ -51,9 +55,11 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima.random": "random",
     "anima.scipy": "scipy",
     "anima.scipy.linalg": "scipy.linalg",
+    "anima.scipy.sparse.linalg": "scipy.sparse.linalg",
     "anima.scipy.special": "scipy.special",
     "anima.sharding": "mesh named_sharding partition_spec sharding sharding_impls",
     "anima.stages": "stages",
+    "anima.test_util": "test_util",
 }.items() for file in files.split()}
 _INNER |= {f"jax.experimental.sparse.{file}": "anima.experimental.sparse"
            for file in ("ad", "api", "bcoo", "bcsr", "coo", "csr", "random", "transform", "util")}
@@ -94,7 +100,7 @@ class View(ModuleType):
     def _find(self, name: str) -> Any:
         module = f"{self.__name__}.{name}"
         if name == "__all__":
-            return [known for known in dir(self) if not known.startswith("_")]
+            return [known for known in dir(self) if not known.startswith("_") and hasattr(self, known)]
         for source in self._sources:
             if name in vars(source) and not isinstance(vars(source)[name], ModuleType):
                 return vars(source)[name]

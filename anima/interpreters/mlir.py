@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -60,6 +61,19 @@ class LoweringRuleContext:
     avals_in: Sequence[ShapedArray]
     avals_out: Sequence[ShapedArray]
     module_context: ModuleContext = ModuleContext()
+
+    def replace(self, **changes: Any) -> LoweringRuleContext:
+        """The context of a part of the operation, with operands or results of other types."""
+        return replace(self, **changes)
+
+    @property
+    def tokens_in(self) -> NoReturn:
+        """Not available: effects stay in the order of the program without tokens."""
+        _refuse("A token of an effect")
+
+    def set_tokens_out(self, tokens_out: Any) -> NoReturn:
+        """Not available, as `tokens_in`."""
+        _refuse("A token of an effect")
 
 
 def emit_python_callback(ctx: LoweringRuleContext, callback: Callable[..., Any], token: Any, operands: Sequence[Any],

@@ -283,8 +283,6 @@ def _integer_power(x: Any, exponent: int) -> Array:
     if exponent < 0 and not is_inexact(dtype):
         shown = f"{'~' if weak else ''}{dtype.name}[{','.join(map(str, np.shape(x)))}]"
         raise TypeError(f"Integers cannot be raised to negative powers, got integer_pow({shown}, {exponent})")
-    if exponent == 0:
-        return sh.full_like(as_array(x), 1)
     return as_array(x) if exponent == 1 else ew.integer_pow(x, exponent)
 
 

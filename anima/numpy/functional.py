@@ -43,7 +43,8 @@ _SIGNATURE = re.compile(rf"^{_ARGUMENT}(?:,{_ARGUMENT})*->{_ARGUMENT}(?:,{_ARGUM
 
 # ---------------------------------------------------------------- vectorize
 
-def _parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The names of the core dimensions of each argument, and of each result."""
     text = re.sub(r"\s+", "", signature)
     if not _SIGNATURE.match(text):
         raise ValueError(f"not a valid gufunc signature: {signature}")
@@ -65,7 +66,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
         raise TypeError(f"anima.numpy.vectorize can exclude only integers and strings, but {excluded=}")
     if any(isinstance(e, int) and e < 0 for e in excluded):
         raise ValueError(f"excluded={excluded!r} contains negative numbers")
-    parsed = None if signature is None else _parse_signature(signature)
+    parsed = None if signature is None else parse_signature(signature)
     context = f"on vectorized function with excluded={frozenset(excluded)!r} and signature={signature!r}"
 
     @errors.api_boundary
@@ -89,15 +90,16 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
             names.update(zip(named, values[len(mapped):], strict=True))
             return pyfunc(*full, **names)
 
-        sizes = _core_sizes(inputs, arrays, context)
+        sizes = core_sizes(inputs, arrays, context)
         if parsed is not None:
-            core = _checked_outputs(core, parsed[1], sizes, context)
+            core = checked_outputs(core, parsed[1], sizes, context)
         return _map_loops(core, arrays, [len(d) for d in inputs])
 
     return vectorized
 
 
-def _core_sizes(inputs: Sequence[tuple[str, ...]], arrays: Sequence[Array], context: str) -> dict[str, int]:
+def core_sizes(inputs: Sequence[tuple[str, ...]], arrays: Sequence[Array], context: str) -> dict[str, int]:
+    """The sizes of core dimensions by name; ValueError where arguments do not agree."""
     sizes: dict[str, int] = {}
     for dims, x in zip(inputs, arrays, strict=True):
         if x.ndim < len(dims):
@@ -110,21 +112,22 @@ def _core_sizes(inputs: Sequence[tuple[str, ...]], arrays: Sequence[Array], cont
     return sizes
 
 
-def _checked_outputs(function: Callable[..., Any], outputs: Sequence[tuple[str, ...]], sizes: dict[str, int],
-                     context: str) -> Callable[..., Any]:
+def checked_outputs(function: Callable[..., Any], outputs: Sequence[tuple[str, ...]], sizes: dict[str, int],
+                    context: str) -> Callable[..., Any]:
+    """`function`, whose results (anything with a shape) must have these core dimensions."""
     def checked(*args: Any) -> Any:
         out = function(*args)
-        results = [as_array(r) for r in (out if isinstance(out, tuple) else (out,))]
-        if len(results) != len(outputs):
-            raise TypeError(f"wrong number of outputs: expected {len(outputs)}, got {len(results)} {context}")
+        shapes = list(map(np.shape, out if isinstance(out, tuple) else (out,)))
+        if len(shapes) != len(outputs):
+            raise TypeError(f"wrong number of outputs: expected {len(outputs)}, got {len(shapes)} {context}")
         known = dict(sizes)
-        for dims, r in zip(outputs, results, strict=True):
-            if r.ndim != len(dims):
-                raise ValueError(f"output shape {r.shape} does not match core dimensions {dims} {context}")
-            for name, n in zip(dims, r.shape, strict=True):
+        for dims, shape in zip(outputs, shapes, strict=True):
+            if len(shape) != len(dims):
+                raise ValueError(f"output shape {shape} does not match core dimensions {dims} {context}")
+            for name, n in zip(dims, shape, strict=True):
                 if known.setdefault(name, n) != n:
                     raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {known[name]} {context}")
-        return tuple(results) if isinstance(out, tuple) else results[0]
+        return out
 
     return checked
 

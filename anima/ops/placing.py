@@ -364,6 +364,26 @@ def check_explicit(name: str, sharding: NamedSharding) -> None:
                              f"Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} of type: {kind}.")
 
 
+def asked_sharding(name: str, asked: Any) -> NamedSharding | None:
+    """What an `out_sharding` of the function `name` says, of a spec about the current mesh; None if it is that of a
+    type that says nothing.
+
+    Raises:
+      TypeError: for what is no sharding; ValueError: for one along axes that are not of type Explicit, or a spec where
+      there is no mesh.
+    """
+    if isinstance(asked, PartitionSpec):
+        check_mesh_is_set(asked)
+        asked = on_current_mesh(name, asked, "out_sharding")
+    if not isinstance(asked, NamedSharding):
+        raise TypeError(f"`out_sharding` argument of {name} only supports instances of `NamedSharding` or "
+                        f"`PartitionSpec`. Got {asked!r} of type: {type(asked)}")
+    if not asked.mesh.axis_names:
+        return None
+    check_explicit(name, asked)
+    return asked
+
+
 def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`fun(*args, **kwargs)`, with its result where the arguments `device` or `out_sharding` of the function say.
 
@@ -372,20 +392,15 @@ def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any],
       `out_sharding` along axes that are not of type Explicit, or that is a spec where there is no mesh;
       RuntimeError: for a spec as `device` where there is no mesh.
     """
-    asked = out_sharding if device is None else device
-    if isinstance(asked, PartitionSpec):
-        if device is None:
-            check_mesh_is_set(asked)
-        asked = on_current_mesh(name, asked, "out_sharding")
-    if isinstance(asked, NamedSharding) and not asked.mesh.axis_names:  # of a type that says nothing
-        return fun(*args, **kwargs)
-    if device is not None and not isinstance(asked, Sharding):
-        asked = SingleDeviceSharding(device_of(asked))
+    asked: Any = device
     if device is None:
-        if not isinstance(asked, NamedSharding):
-            raise TypeError(f"`out_sharding` argument of {name} only supports instances of `NamedSharding` or "
-                            f"`PartitionSpec`. Got {asked!r} of type: {type(asked)}")
-        check_explicit(name, asked)
+        asked = asked_sharding(name, out_sharding)
+    elif isinstance(device, PartitionSpec):
+        asked = on_current_mesh(name, device, "out_sharding")
+    elif not isinstance(device, Sharding):
+        asked = SingleDeviceSharding(device_of(device))
+    if asked is None or (isinstance(asked, NamedSharding) and not asked.mesh.axis_names):
+        return fun(*args, **kwargs)
 
     def placed(x: Any) -> Any:
         return _asked(name, x, asked if device is not None else whole(asked.mesh, asked.spec, aval_of(x).ndim))

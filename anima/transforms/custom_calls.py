@@ -20,14 +20,16 @@ from anima.core.stage import (
     eval_numpy,
     trace_to_jaxpr,
 )
+from anima.core.state import current
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate, reduce_sum
 from anima.ops.collective import cotangent_of
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
+from anima.transforms.symbolic_zeros import tangents_for_user
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import BatchTrace, batch_flat, move_to
-from anima.util import record
+from anima.util import fun_name, record
 
 
 @record
@@ -46,8 +48,30 @@ class CustomCall(Stateful):
     multiple_results = True
     closes_over = True
 
-    def bind(self, *args: Any, subfuns: Sequence[Subfunction] = (), **params: Any) -> Any:
-        return super().bind(*args, **params)
+    def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
+        if "call_jaxpr" in params:
+            return super().bind(*args, **params)
+        if current.trace.is_ground:
+            return subfuns[0].call_wrapped(*args)
+        return self._bind_functions(args, *subfuns, **params)
+
+    def _bind_functions(self, args: Sequence[Any], fun: Any, *rules: Any, symbolic_zeros: bool = False,
+                        **params: Any) -> Any:
+        """The call of functions of flat arguments, as interpreters of libraries hand it on: `fun` and its rules.
+
+        What they leave in stores is what the last one of them left that was run, as where one alone is.
+        """
+        program, consts = _closed(fun.call_wrapped, args)
+        found = self._rules(*rules, symbolic_zeros=symbolic_zeros, **params)
+        outs = self.bind(*consts, *args, call_jaxpr=program, num_consts=len(consts), name=fun_name(fun),
+                         symbolic_zeros=symbolic_zeros, **found)
+        if any(_stores(rules[0])):
+            _reset(fun)
+        return outs
+
+    def _rules(self, *rules: Any, **params: Any) -> dict[str, Any]:
+        """The parameters of an equation that are its rules, by what `subfuns` has for them."""
+        raise NotImplementedError
 
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """The parameters, and the body once more: as the first of `subfuns`, to be called."""
@@ -82,8 +106,26 @@ class CustomCall(Stateful):
         return values, {**params, "call_jaxpr": jaxpr}, {}
 
 
+def _stores(fun: Any) -> list[Any]:
+    return [store for store in getattr(fun, "stores", ()) if store is not None]
+
+
+def _reset(fun: Any) -> Any:
+    """A function that may run once more: nothing is in its stores."""
+    for store in _stores(fun):
+        store.reset()
+    return fun
+
+
 class CustomJVPCall(CustomCall):
     """`fun(*args)`, whose tangents `jvp(*primals, *tangents)` gives (flat lists)."""
+
+    def _rules(self, jvp: Any, *, symbolic_zeros: bool) -> dict[str, Any]:  # type: ignore[override]
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            outs = list(_reset(jvp).call_wrapped(*primals, *tangents_for_user(tangents, symbolic_zeros)))
+            return outs[:len(outs) // 2], outs[len(outs) // 2:]
+
+        return {"jvp": rule}
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr | None,
             jvp: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
@@ -171,6 +213,22 @@ class CustomJVPCall(CustomCall):
 
 class CustomVJPCall(CustomCall):
     """`fun(*args)`, whose cotangents `bwd(residuals, cts)` gives after `fwd(*args) -> (outs, residuals)`."""
+
+    def _rules(self, fwd: Any, bwd: Any, *, out_trees: Callable[[], Any],  # type: ignore[override]
+               symbolic_zeros: bool) -> dict[str, Any]:
+        def back(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+            given = tangents_for_user(cts, symbolic_zeros)
+            return list(getattr(bwd, "call_wrapped", bwd)(*residuals, *given))
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any], Callable[..., Any]]:
+            pairs = ((x, not isinstance(t, Zero)) for x, t in zip(primals, tangents, strict=True))
+            found = list(_reset(fwd).call_wrapped(*(each for pair in pairs for each in pair)))
+            places = out_trees()[2]  # of arguments that are residuals as they are; None: `fwd` gives the residual
+            count = places.count(None)
+            given = iter(found[:count])
+            return found[count:], [next(given) if k is None else primals[k] for k in places], back
+
+        return {"fwd": rule, "bwd": None}
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr | None,
             fwd: Callable[..., Any], bwd: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool,

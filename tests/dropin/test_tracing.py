@@ -9,6 +9,7 @@ from anima.dropin.jax import core
 from anima.dropin.tracing import Trace
 from anima.extend.core import Primitive, jaxpr_as_fun, set_current_trace, take_current_trace
 from anima.extend.core.primitives import call_p, jit_p
+from anima.extend.linear_util import merge_linear_aux, transformation_with_aux2
 
 
 class Held(core.Tracer):
@@ -106,6 +107,57 @@ def test_functions_with_derivatives_of_their_own():
     g.defvjp(lambda x, y: (x * y, (x, y)), lambda res, ct: (ct * res[1] * 10.0, ct * res[0] * 100.0))
     out, trace = interpreted(lambda x, y: g(x, y), jnp.float32(2.0), jnp.float32(3.0), kind=TellingOfCalls)
     assert float(out) == 6.0 and trace.cotangents == [30.0, 200.0] and trace.told[0] == "custom_vjp_call:"
+
+
+@transformation_with_aux2
+def anew(f, store, *flat):
+    with take_current_trace() as parent:
+        trace = Handing(parent)
+        with set_current_trace(trace):
+            outs = [trace.plain(o) for o in f(*(Held(trace, x) for x in flat))]
+    store.store(len(outs))
+    return outs
+
+
+class Handing(Telling):
+    """Hands functions with derivatives of their own to its parent, which may differentiate them."""
+
+    def process_custom_jvp_call(self, primitive, fun, jvp, tracers, *, symbolic_zeros):
+        (fun, count), (jvp, both) = anew(fun), anew(jvp)
+        outs = self.handed(primitive, tracers, (fun, jvp), symbolic_zeros=symbolic_zeros)
+        was_fun, number = merge_linear_aux(count, both)
+        assert number == len(outs) * (1 if was_fun else 2)
+        return outs
+
+    def process_custom_vjp_call(self, primitive, fun, fwd, bwd, tracers, out_trees, symbolic_zeros):
+        return self.handed(primitive, tracers, (fun, fwd, bwd), out_trees=out_trees, symbolic_zeros=symbolic_zeros)
+
+    def handed(self, primitive, tracers, subfuns, **params):
+        values = list(map(self.plain, tracers))
+        outs = primitive.bind_with_trace(self.parent_trace, values, list(map(aval_of, values)),
+                                         {"subfuns": subfuns, **params})
+        return [Held(self, o) for o in outs]
+
+
+@pytest.mark.parametrize("around", [lambda f: f, anima.jit, lambda f: lambda x: anima.vmap(f)(x[None])[0]])
+def test_functions_with_derivatives_of_their_own_are_handed_on(around):
+    @anima.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    @anima.custom_vjp
+    def g(x, y):
+        return x * y
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 7.0))
+    g.defvjp(lambda x, y: (x * y, (x, y)), lambda res, ct: (ct * res[1] * 10.0, ct * res[0] * 100.0))
+    one = around(lambda x: interpreted(f, x, kind=Handing)[0])
+    two = around(lambda x: interpreted(lambda x: g(x, x + 1.0), x, kind=Handing)[0])
+    x = jnp.float32(2.0)
+    assert float(one(x)) == float(jnp.sin(x)) and float(two(x)) == 6.0
+    assert float(anima.grad(one)(x)) == float(anima.jvp(one, (x,), (x / 2,))[1]) == 7.0
+    assert float(anima.grad(around(anima.grad(one)))(x)) == 0.0
+    assert float(anima.grad(two)(x)) == 230.0
 
 
 def test_calls_under_a_name_of_their_own():

@@ -102,6 +102,8 @@ def test_flat_functions() -> None:
 
 
 def test_some_arguments_fixed() -> None:
+    turned, dynamic = api_util.argnums_partial(lu.wrap_init(lambda *xs: xs), (2, 0), ("a", "b", "c"))
+    assert dynamic == ("c", "a") and turned.call_wrapped(1, 2) == (2, "b", 1)
     fun, dynamic = api_util.argnums_partial(lu.wrap_init(lambda *xs: xs), (0, -1), ("a", "b", "c"))
     assert (fun.call_wrapped("x", "y"), dynamic) == (("x", "b", "y"), ("a", "c"))
     again, _ = api_util.argnums_partial(lu.wrap_init(fun.f), (0, 2), ("z", "b", "c"))

@@ -98,3 +98,9 @@ def test_64_bit_arrays_after_their_option() -> None:
         with anima.enable_x64(True):
             return 2 + x
     assert within(1).dtype == "int64" and within(1) == 3
+
+
+def test_limits_are_of_their_classes() -> None:
+    assert all(isinstance(jnp.finfo(t), jnp.finfo) for t in ("float32", "bfloat16"))
+    assert all(isinstance(jnp.iinfo(t), jnp.iinfo) for t in ("int32", "int4"))
+    assert not isinstance(jnp.iinfo("int32"), jnp.finfo) and not isinstance(1, jnp.iinfo)

@@ -24,6 +24,7 @@ CASES = [
     (lambda x, y: x + y, (X, jnp.ones((2, 1))), "add a b"),
     (lambda x, y: x * y, (X, jnp.float32(2)), "mul a b"),
     (lambda x: x**2, (X,), "integer_pow[y=2] a"),
+    (lambda x: x**0, (X,), "integer_pow[y=0] a"),
     (lambda x: x**0.5, (X,), "pow a 0.5"),
     (lambda x: -x, (X,), "neg a"),
     (lambda x: x > 0, (X,), "gt a 0.0"),

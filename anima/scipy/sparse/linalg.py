@@ -25,8 +25,8 @@ Function = Callable[[Any], Any]
 Solve = Callable[[Function, Any, Any, Function, bool, Any, int], Any]
 
 
-def _function(a: Any) -> Function:
-    """The linear function of a matrix; a function itself."""
+def operator_function(a: Any) -> Function:
+    """The linear function of a matrix; a function itself. TypeError and ValueError for what is neither."""
     if callable(a):
         return a
     if not hasattr(a, "ndim"):
@@ -54,7 +54,7 @@ def _solved(A: Any, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int | None, M
         raise ValueError(f"arrays in x0 and b must have matching shapes: {shapes[0]} vs {shapes[1]}")
     size = sum(v.size for v in tree.leaves(b))
     count = 10 * size if maxiter is None else maxiter
-    precondition = (lambda v: v) if M is None else _function(M)
+    precondition = (lambda v: v) if M is None else operator_function(M)
 
     def solver(matvec: Function, right: Any) -> Any:
         flat, unravel = ravel_pytree(right)
@@ -68,7 +68,7 @@ def _solved(A: Any, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int | None, M
                              jnp.maximum(jnp.asarray(tol, norm.dtype) * norm, jnp.asarray(atol, norm.dtype)), count))
 
     symmetric = symmetric and all(map(_is_real, tree.leaves(b)))
-    return custom_linear_solve(_function(A), b, solver, solver, symmetric), None
+    return custom_linear_solve(operator_function(A), b, solver, solver, symmetric), None
 
 
 def _dot(x: Any, y: Any) -> Any:

@@ -1,11 +1,14 @@
-"""`jax._src.ad_util`: zeros of tangents, and the primitive behind `stop_gradient`."""
+"""`jax._src.ad_util`: zeros and sums of tangents, and the primitive behind `stop_gradient`."""
 
 from typing import Any
 
 from anima.core.avals import tangent_aval
 from anima.core.trace import aval_of
+from anima.extend.core.primitives import add_jaxvals_p as add_jaxvals_p
 from anima.interpreters.ad import Zero as Zero, instantiate_zeros as instantiate_zeros
 from anima.lax import stop_gradient_p as stop_gradient_p
+
+add_any_p = add_jaxvals_p
 
 
 def p2tz(primal_value: Any) -> Zero:

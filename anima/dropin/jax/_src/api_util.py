@@ -1,22 +1,27 @@
-"""`jax._src.api_util`: which arguments are meant, by number or by name."""
+"""`jax._src.api_util`: which arguments are meant, by number or by name; else the public functions."""
 
 import inspect
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from anima import tree
-
-__all__ = ["flatten_axes", "infer_argnums_and_argnames"]
+__all__ = ["_ensure_index", "check_callable", "infer_argnums_and_argnames"]
 
 
-def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
-    """An axis (or None) for each leaf of a tree of this structure: `axis_tree` is a prefix of it. ValueError, which
-    names the argument `name`, for one that is not."""
-    whole = tree.unflatten(treedef, range(treedef.num_leaves))
+def check_callable(fun: Any) -> None:
+    """TypeError for what cannot be called, and for generator functions: their steps come one by one."""
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}.")
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(f"Expected a function, got a generator function: {fun!r}.")
+
+
+def _ensure_index(x: Any) -> int | tuple[int, ...]:
+    """Whole numbers of any type, one or several, as Python's; TypeError for something else."""
     try:
-        return tree.broadcast_prefix(axis_tree, whole, is_leaf=lambda x: x is None)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a prefix of what it is about: {axis_tree} of {treedef}.") from error
+        return operator.index(x)
+    except TypeError:
+        return tuple(map(operator.index, x))
 
 
 def infer_argnums_and_argnames(sig: inspect.Signature, argnums: int | Iterable[int] | None,

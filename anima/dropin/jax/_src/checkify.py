@@ -1,3 +1,7 @@
-"""`jax._src.checkify`: the public module."""
+"""`jax._src.checkify`: the base of errors, and what stands for results in annotations; else the public module."""
 
-from anima.experimental.checkify import *  # noqa: F403
+from typing import TypeVar
+
+from anima.control.checks import JaxException as JaxException
+
+Out = TypeVar("Out")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from anima.core.avals import AbstractValue as AbstractValue
+from anima.core.dims import index_of
 from anima.core.jaxpr import (
     ClosedJaxpr as ClosedJaxpr,
     EqnContext as JaxprEqnContext,
@@ -16,6 +17,7 @@ from anima.core.trace import (
     eval_context as eval_context,
     is_tracing as _is_tracing,
 )
+from anima.dropin.jax._src.typing import DimSize as DimSize, Shape as Shape
 from anima.dropin.jax._src.util import safe_map as safe_map, safe_zip as safe_zip
 from anima.dropin.jax.core import (
     Atom as Atom,
@@ -27,6 +29,7 @@ from anima.dropin.jax.core import (
     trace_ctx as trace_ctx,
 )
 from anima.extend.core import (
+    AbstractToken as AbstractToken,
     CallPrimitive as CallPrimitive,
     DropVar as DropVar,
     Effect as Effect,
@@ -45,14 +48,18 @@ from anima.extend.core import (
     valid_jaxtype as valid_jaxtype,
 )
 from anima.extend.core.context import TraceTag as TraceTag
-from anima.extend.core.primitives import closed_call_p as closed_call_p
+from anima.extend.core.primitives import call_p as call_p, closed_call_p as closed_call_p
+from anima.ops.broadcast import as_shape
 
-__all__ = ["AbstractValue", "Atom", "CallPrimitive", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn",
-           "JaxprEqnContext", "Literal", "Primitive", "ShapedArray", "Trace", "TraceTag", "Tracer", "Var",
-           "closed_call_p", "concrete_or_error", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower",
-           "get_aval", "get_opaque_trace_state", "is_concrete", "is_constant_dim", "jaxpr_as_fun", "mapped_aval",
-           "no_effects", "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip", "set_current_trace",
-           "take_current_trace", "trace_ctx", "trace_state_clean", "unmapped_aval", "valid_jaxtype"]
+__all__ = ["AbstractToken", "AbstractValue", "Atom", "CallPrimitive", "ClosedJaxpr", "DimSize", "DropVar", "Effect",
+           "Jaxpr", "JaxprEqn", "JaxprEqnContext", "Literal", "Primitive", "Shape", "ShapedArray", "Trace",
+           "TraceTag", "Tracer", "Var", "abstract_token", "call_p", "canonicalize_shape", "closed_call_p",
+           "concrete_or_error", "dimension_as_value", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower",
+           "get_aval", "get_opaque_trace_state", "get_referent", "is_concrete", "is_constant_dim", "jaxpr_as_fun",
+           "mapped_aval", "no_effects", "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip",
+           "set_current_trace", "take_current_trace", "trace_ctx", "trace_state_clean", "unmapped_aval",
+           "valid_jaxtype"]
+abstract_token = AbstractToken()
 
 
 def trace_state_clean() -> bool:
@@ -68,3 +75,18 @@ def physical_aval(aval: AbstractValue) -> AbstractValue:
 def full_lower(x: Any) -> Any:
     """An operand: here, no tracer stands for what a lower one could."""
     return x.full_lower() if isinstance(x, Tracer) else x
+
+
+def get_referent(x: Any) -> Any:
+    """An operand: no tracer stands for another value."""
+    return x.get_referent() if isinstance(x, Tracer) else x
+
+
+def canonicalize_shape(shape: Any, context: str = "") -> tuple[int, ...]:
+    """Sizes, or one, as a tuple; TypeError for what are no whole numbers that are known while tracing."""
+    return as_shape(shape, context)
+
+
+def dimension_as_value(d: DimSize) -> int:
+    """A size as a value of programs."""
+    return index_of(d)

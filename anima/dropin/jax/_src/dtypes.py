@@ -1,4 +1,4 @@
-"""What libraries read of `jax._src.dtypes`: extended types, as those of keys are."""
+"""What libraries read of `jax._src.dtypes`: extended types, as those of keys are, and the types of values."""
 
 from typing import Any
 
@@ -9,12 +9,24 @@ from anima.core.dtypes import (
     TypePromotionError as TypePromotionError,
     canonicalize_dtype as canonicalize_dtype,
     extended as extended,
+    issubdtype as issubdtype,
+    result_type as result_type,
 )
+from anima.core.trace import aval_of
 from anima.numpy import finfo as finfo
 
 DType = np.dtype
-__all__ = ["DType", "ExtendedDType", "TypePromotionError", "canonicalize_dtype", "extended", "finfo", "supports_inf",
-           "to_complex_dtype"]
+__all__ = ["DType", "ExtendedDType", "TypePromotionError", "canonicalize_dtype", "dtype", "extended", "finfo",
+           "issubdtype", "result_type", "supports_inf", "to_complex_dtype"]
+
+
+def dtype(x: Any) -> Any:
+    """The element type of a value, or the one that a type or a name stands for; ValueError for None."""
+    if x is None:
+        raise ValueError("None has no dtype.")
+    if isinstance(x, (type, str)):
+        return canonicalize_dtype(x)
+    return canonicalize_dtype(x.dtype if hasattr(x, "dtype") else x if isinstance(x, np.dtype) else aval_of(x).dtype)
 
 
 def supports_inf(dtype: Any) -> bool:

@@ -1,0 +1,3 @@
+"""`jax._src.ad_checkpoint`: the primitive of `checkpoint`; else the public functions."""
+
+from anima.extend.core.primitives import remat_p as remat_p
