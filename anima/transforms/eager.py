@@ -172,6 +172,8 @@ class _AgainTrace(LinearizeTrace):
             return under(EVAL, primitive.bind, *args, **params)
         key += params
         key += params.values()
+        if current.names:  # a linear program tells of the scopes that it was asked for in
+            key.append(current.names)
         known = (*key,)
         try:
             step = place.after.get(known)

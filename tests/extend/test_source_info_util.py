@@ -54,6 +54,7 @@ def test_equations_tell_of_scopes_and_transformations() -> None:
         "sin jvp(a)", "cos jvp(a)", "mul jvp(a)/b", "exp jvp()",
         "mul transpose(jvp())", "mul transpose(jvp(a))/b", "mul transpose(jvp(a))"]
     assert _names(anima.make_jaxpr(anima.vmap(anima.grad(_scoped)))(x))[-1] == "mul vmap(transpose(jvp(a)))"
+    anima.vjp(lambda x: anima.lax.exp(jnp.sin(x) * 2), 1.0)  # the same operations under no names
     assert _names(anima.make_jaxpr(anima.vjp(_scoped, 1.0)[1])(1.0)) == [
         "mul transpose(jvp())", "mul transpose(jvp(a))/b", "mul transpose(jvp(a))"]
 
