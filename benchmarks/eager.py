@@ -33,6 +33,7 @@ jnp.bincount(i); jnp.sort(v); jnp.argsort(v); jnp.median(v); jnp.quantile(v, 0.3
 jnp.gradient(v)
 jnp.interp(v, jnp.sort(u), v); jnp.convolve(v, u[:5]); jnp.cross(x[:, :3], y[:, :3]); jnp.outer(v, u); jnp.kron(q, q)
 jnp.einsum("ij,kj->ik", x, y); jnp.dot(v, u); linalg.norm(v); linalg.inv(s); linalg.solve(s, v[:16]); linalg.det(s)
+n / n; jnp.sin(n); jnp.arctan2(n, n); jnp.nanmedian(v); jnp.i0(v); jnp.poly(q); jnp.unwrap(v); jnp.polymul(v, u[:5])
 linalg.slogdet(s); linalg.cholesky(s); linalg.qr(x); linalg.svd(x); linalg.eigh(s); jnp.fft.rfft(v); jnp.fft.fft2(x)
 nn.relu(x); nn.softmax(x); nn.gelu(x); nn.one_hot(i, 16); nn.logsumexp(x); random.split(key); random.fold_in(key, 3)
 random.normal(key, (10,)); random.uniform(key); random.randint(key, (5,), 0, 10); random.bernoulli(key)

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import array, asarray
@@ -164,6 +165,9 @@ def _rows_at(rows: Array, positions: Array) -> Array:
     return moveaxis(take_along_axis(rows, index, -1, mode="clip"), -1, 0)
 
 
+_compiled = functools.partial(compiled, static=("axis",))
+
+
 def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> Callable[..., Any]:
     def function(a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
                  method: str = "linear", keepdims: bool = False, *, weights: Any = None,
@@ -176,7 +180,7 @@ def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> 
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
         return _quantile(name, a, q, axis, method, keepdims, ignore_nan, percent, weights)
 
-    return named(repeated(function), name, doc)
+    return named((_compiled if ignore_nan else repeated)(function), name, doc)
 
 
 quantile = _quantile_function("quantile", False, False, """The values below which the fractions `q` of elements lie.
@@ -199,7 +203,7 @@ def _median_function(name: str, ignore_nan: bool, doc: str) -> Callable[..., Any
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
         return _quantile(name, as_array(a, name), 0.5, axis, "midpoint", keepdims, ignore_nan)
 
-    return named(repeated(function), name, doc)
+    return named((_compiled if ignore_nan else repeated)(function), name, doc)
 
 
 median = _median_function("median", False, "The middle element over `axis`, or the mean of the two middle ones.")

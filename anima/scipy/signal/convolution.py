@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.eager import repeated
+from anima.api.eager import compiled
 from anima.core.avals import canonicalize_axis
 from anima.numpy.promote import promote_dtypes_inexact
 from anima.ops.convolution import conv_general_dilated
@@ -47,7 +48,7 @@ def _direct(a: Any, b: Any, mode: str, precision: Any) -> Any:
     return conv_general_dilated(a, b, (1,) * (a.ndim - 2), "VALID", precision=precision)[0, 0]
 
 
-@repeated
+@compiled
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Any:
     """The convolution of two arrays of one rank, of which one is not larger than the other along any axis.
 
@@ -65,7 +66,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     return _direct(a, b, mode, precision)
 
 
-@repeated
+@compiled
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Any:
     """The cross-correlation of two arrays, the second conjugated; arguments as those of `convolve`."""
     a, b = promote_dtypes_inexact("correlate", in1, in2)
@@ -79,7 +80,7 @@ def _check_2d(name: str, in1: Any, in2: Any, boundary: str, fillvalue: Any) -> N
         raise ValueError(f"{name}() only supports 2-dimensional inputs.")
 
 
-@repeated
+@compiled
 def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0,
                precision: Any = None) -> Any:
     """The convolution of two matrices; `mode` as in `convolve`. NotImplementedError for another boundary than zeros."""
@@ -87,7 +88,7 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
     return _direct(*promote_dtypes_inexact("convolve2d", in1, in2), mode, precision)
 
 
-@repeated
+@compiled
 def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0,
                 precision: Any = None) -> Any:
     """The cross-correlation of two matrices, the second conjugated; arguments as those of `convolve2d`."""
@@ -97,7 +98,7 @@ def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", 
     return jnp.flip(_direct(jnp.flip(a), jnp.conj(b), mode, precision))
 
 
-@repeated
+@functools.partial(compiled, static=("axes",))
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: int | Sequence[int] | None = None) -> Any:
     """The convolution along `axes` (default: all) by Fourier transforms; the other axes have one size, or 1.
 
