@@ -25,7 +25,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
         jnp.sinc, jnp.sign, jnp.square, jnp.reciprocal, jnp.cbrt, jnp.trunc, jnp.rint, jnp.isnan, jnp.isreal, jnp.imag,
         jnp.nan_to_num, jnp.nanmax, jnp.nanmin, jnp.nansum, jnp.any, jnp.all, jnp.min, jnp.max, jnp.sum, jnp.mean,
         jnp.var, jnp.std, jnp.prod, jnp.ptp, jnp.flip, jnp.transpose, jnp.ravel, jnp.atleast_3d, jnp.squeeze,
-        jnp.cumsum, jnp.diff, jnp.median, jnp.logical_not, jnp.exp2, jnp.expm1, jnp.log1p, jnp.i0, jnp.fft.fft,
+        jnp.cumsum, jnp.diff, jnp.median, jnp.logical_not, jnp.exp2, jnp.expm1, jnp.log1p, jnp.fft.fft,
         nn.relu, nn.sigmoid, nn.silu, nn.gelu, nn.softmax, nn.log_softmax, nn.softplus, nn.elu, nn.logsumexp)},
     "max of columns": lambda x: x.max(0), "min of rows": lambda x: x.min(-1), "any of rows": lambda x: (x != 0).any(-1),
     "new axes": lambda x: x[None, ..., None], "reversed": lambda x: x[::-1], "every other": lambda x: x[..., ::2],
