@@ -403,3 +403,9 @@ def test_masks_of_reductions_are_bools(name) -> None:
 def test_a_mean_is_no_bool() -> None:
     with pytest.raises(TypeError, match="mean does not accept dtype bool"):
         jnp.mean(jnp.ones(3), dtype=bool)
+
+
+def test_a_traced_axis_of_a_reduction() -> None:
+    for call in (lambda x, i: x.min(i), lambda x, i: jnp.sum(x, axis=i), lambda x, i: jnp.mean(x, i)):
+        with pytest.raises(anima.errors.ConcretizationTypeError):
+            anima.jit(call)(jnp.arange(4), 0)
