@@ -94,7 +94,7 @@ class View(ModuleType):
     def _find(self, name: str) -> Any:
         module = f"{self.__name__}.{name}"
         if name == "__all__":
-            return [known for known in dir(self) if not known.startswith("_")]
+            return [known for known in dir(self) if not known.startswith("_") and hasattr(self, known)]
         for source in self._sources:
             if name in vars(source) and not isinstance(vars(source)[name], ModuleType):
                 return vars(source)[name]

@@ -522,3 +522,10 @@ print(pjit(lambda x, n: x * n, (rows,), rows, 1)(jnp.arange(3), 2).sharding.spec
 print(shard_map(lambda x: jax.lax.psum(x, "x"), mesh, P("x"), P())(jnp.arange(3.0)))
 print(shard_map(lambda x: x, mesh, in_specs=P("x"), out_specs=P(), check_rep=False)(jnp.arange(3.0)).shape)
 """) == "P('x',)\n[0. 1. 2.]\n(3,)\n"
+
+
+def test_all_names_of_a_module_are_no_modules_that_it_uses():
+    assert under_jax("""
+from jax.test_util import *
+print("np" in globals(), check_grads.__name__)
+""") == "False check_grads\n"
