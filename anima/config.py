@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import Any
 
 from anima.names import did_you_mean
-from anima.other_options import OTHER_OPTIONS, TRANSFER_GUARDS
+from anima.other_options import DOT_ALGORITHMS, OTHER_OPTIONS, TRANSFER_GUARDS
 from anima.util import fork_safe, lazy_module
 
 _PREFIXES = ("anima_", "jax_")
@@ -232,9 +232,9 @@ def _not_yet(parse: Callable[[str, Any], Any], missing: str, instead: str) -> Ca
     return checked
 
 
-def _log_from(before: str, level: str) -> None:
+def _log_from(before: str | None, level: str | None) -> None:
     """Has Anima's loggers tell what is of this level or graver."""
-    logging.getLogger("anima").setLevel(getattr(logging, level))
+    logging.getLogger("anima").setLevel(getattr(logging, level or "NOTSET"))
 
 
 def _log_modules(before: str, names: str) -> None:
@@ -283,8 +283,8 @@ numpy_rank_promotion = Option(
 default_matmul_precision = Option(
     "default_matmul_precision", None,
     _one_of("MatmulPrecision", "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32",
-            "float32", optional=True),
-    "The precision of matrix products that name none.", in_trace_key=True)
+            "float32", *DOT_ALGORITHMS, optional=True),
+    "The precision of matrix products that name none, or their algorithm.", in_trace_key=True)
 default_prng_impl = Option(
     "default_prng_impl", "threefry2x32", _parse_any, "What random.key makes.", in_trace_key=True)
 enable_custom_prng = Option(
@@ -340,9 +340,9 @@ no_tracing = Option("no_tracing", False, _parse_bool, "Raise where a function wo
 traceback_filtering = Option("traceback_filtering", "auto", _one_of(
     "traceback_filtering", "off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
     "'off' keeps Anima's own frames in tracebacks, as traceback='full' does.")
-logging_level = Option("logging_level", "NOTSET", _one_of(
-    "logging_level", "NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
-    "From which level on Anima's loggers speak.", on_set=_log_from)
+logging_level = Option("logging_level", None, _one_of(
+    "logging_level", "NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", optional=True),
+    "From which level on Anima's loggers speak; None leaves them as they are.", on_set=_log_from)
 debug_log_modules = Option("debug_log_modules", "", _parse_text, "Modules, as 'anima,anima.debug', which log all they "
                            "have to say to standard error.", on_set=_log_modules)
 enable_compilation_cache = Option("enable_compilation_cache", True, _parse_bool, "Off, the cache on disk is not used.")
@@ -537,9 +537,8 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
 
     @property
     def values(self) -> dict[str, Any]:
-        """Every option's value, by its `anima_` name."""
-        return {"anima_" + name: option.value for name, option in OPTIONS.items()} | {
-            "anima_" + name: _other(name).value for name in OTHER_OPTIONS}
+        """Every option's value, by its `anima_` name and by its `jax_` name."""
+        return {prefix + name: _find(name).value for prefix in _PREFIXES for name in (*OPTIONS, *OTHER_OPTIONS)}
 
     def trace_key(self) -> Hashable:
         """The options that a traced program depends on, hashable: the same object, if they are equal."""

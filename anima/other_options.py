@@ -12,6 +12,10 @@ from typing import Any
 _Row = tuple[str, Any] | tuple[str, Any, tuple[str, ...]]
 TRANSFER_GUARDS = ("transfer_guard", "transfer_guard_host_to_device", "transfer_guard_device_to_host",
                    "transfer_guard_device_to_device")    # the first is all of the others
+DOT_ALGORITHMS = ("ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY",
+                  "ANY_F8_ANY_F8_ANY_FAST_ACCUM", "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32",
+                  "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9", "TF32_TF32_F32",
+                  "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64")    # in which matrix products may be made
 _LEVELS = ("UNKNOWN", "O0", "O1", "O2", "O3")
 _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 
@@ -45,6 +49,14 @@ _XLA: tuple[_Row, ...] = (
     ("export_ignore_forward_compatibility", False),
     ("serialization_version", 0),
     ("refs_to_pins", False),
+    ("backend_target", ""),
+    ("xla_backend", ""),
+    ("disable_most_optimizations", False),
+    ("compiler_detailed_logging_min_ops", 10),
+    ("dump_ir_to", ""),
+    ("dump_ir_modes", "stablehlo"),
+    ("include_debug_info_in_dumps", True),
+    ("tracer_error_num_traceback_frames", 5),
 )
 
 _ACCELERATORS: tuple[_Row, ...] = (
@@ -57,10 +69,22 @@ _ACCELERATORS: tuple[_Row, ...] = (
     ("pallas_poison_buffers", False),
     ("pallas_use_mosaic_gpu", True),
     ("use_emit_pipeline_primitive", False),
+    ("pallas_verbose_errors", False),
+    ("mock_gpu_topology", ""),
+    ("cuda_visible_devices", "all"),
+    ("rocm_visible_devices", "all"),
+    ("oneapi_visible_devices", "all"),
 )
 
 _MANY: tuple[_Row, ...] = (
     ("auto_pcast", True),
+    ("check_proxy_envs", True),
+    ("sort_devices_by_process_index", True),
+    ("cross_host_transfer_socket_address", ""),
+    ("cross_host_transport_addresses", ""),
+    ("cross_host_transfer_timeout_seconds", None),
+    ("cross_host_transfer_transfer_size", None),
+    ("force_dcn_cross_host_transfers", False),
     ("cpu_collectives_implementation", "gloo", ("gloo", "mpi", "megascale")),
     ("cpu_enable_async_dispatch", True),
     ("cpu_get_global_topology_timeout_minutes", 5),

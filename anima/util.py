@@ -230,6 +230,18 @@ def lazy_module(name: str) -> Any:
     return _LazyModule(name)
 
 
+_logging = lazy_module("logging")
+above_logger: str | None = None     # the logger that has Anima's below it, where it is not the root
+
+
+def logger() -> Any:
+    """The logger "anima"."""
+    found = _logging.getLogger("anima")
+    if above_logger is not None:
+        found.parent = _logging.getLogger(above_logger)
+    return found
+
+
 # ---------------------------------------------------------------- records
 
 @overload

@@ -22,7 +22,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Linear, Zero
-from anima.core.refs import Ref, check_given_once
+from anima.core.refs import AbstractRef, Ref, check_given_once
 from anima.core.source import Transform, within
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
@@ -244,6 +244,8 @@ class GradValue:
         return "GradValue()"
 
 
+for _mark in (GradRef, DidntWant):  # they hold no arrays
+    tree.register_pytree_node(_mark, lambda mark: ((), None), lambda _, __, mark=_mark: mark())
 references = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)
 
 
@@ -270,6 +272,7 @@ class VJP(Derivative):
         """
         places = tree.broadcast_prefix(refs, tree.unflatten(self.in_tree, range(self.in_tree.num_leaves)),
                                        is_leaf=lambda x: x is None, what="with_refs")
+        self._refuse_refs([isinstance(ref, DontWant) for ref in places])
         for ref, aval in zip(places, self.in_avals, strict=True):
             if isinstance(ref, Ref) and (ref.shape, ref.dtype) != (aval.shape, tangent_aval(aval).dtype):
                 raise ValueError(f"with_refs: a cotangent of type {tangent_aval(aval).str_short()} cannot be added to "
@@ -277,7 +280,7 @@ class VJP(Derivative):
 
         @errors.api_boundary
         def pull(ct: Any) -> Any:
-            grads, in_tree = tree.flatten(self(ct))
+            grads, in_tree = tree.flatten(self._pulled((ct,)))
             for ref, grad in zip(places, grads, strict=True):
                 if isinstance(ref, Ref):
                     addupdate_p.bind(ref, grad, levels=())
@@ -293,8 +296,20 @@ class VJP(Derivative):
             found = iter(backward_again(self.jaxpr, self.consts, given))
         return [next(found) if _differentiable(a) else Zero(tangent_aval(a)) for a in self.in_avals]
 
+    def _refuse_refs(self, unwanted: Sequence[bool]) -> None:
+        """ValueError for cotangents of references, which are not among what is given back."""
+        for aval, leave in zip(self.in_avals, unwanted, strict=True):
+            if isinstance(aval, AbstractRef) and _differentiable(aval.inner_aval) and not leave:
+                raise ValueError(f"vjp with respect to a reference of type {aval!r}: only arrays have cotangents. Say "
+                                 "with_refs(ad.DontWant()) of the reference, or differentiate with respect to its "
+                                 "value.")
+
     @errors.api_boundary
     def __call__(self, *out_cts: Any) -> Any:
+        self._refuse_refs([False] * len(self.in_avals))
+        return self._pulled(out_cts)
+
+    def _pulled(self, out_cts: Sequence[Any]) -> Any:
         if len(out_cts) != 1:
             raise TypeError(f"The function returned by vjp takes one argument, with the structure of the function's "
                             f"output, but got {len(out_cts)}.")

@@ -381,6 +381,12 @@ class MemoryAnalysis:
     alias_size_in_bytes: int
     generated_code_size_in_bytes: int
 
+    @property
+    def peak_memory_in_bytes(self) -> int:
+        """Bytes of arrays that are there at once: arguments, results that take no argument's place, scratch memory."""
+        return (self.argument_size_in_bytes + self.output_size_in_bytes - self.alias_size_in_bytes
+                + self.temp_size_in_bytes)
+
 
 @record
 class Compiled(_OfTraced):

@@ -82,6 +82,7 @@ class Callback(Primitive):
     """What the four have in common: operands reach the user as arrays, random keys included."""
 
     multiple_results = True
+    gathers = True
     errors_as_text = False  # of all users' functions, as in JAX: told by an AnimaRuntimeError
 
     def infer(self, *avals: ShapedArray, result_avals: Sequence[ShapedArray] = (), **params: Any) -> list[ShapedArray]:

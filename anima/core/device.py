@@ -12,8 +12,6 @@ compute together (`anima.distributed`), each has one device.
 from __future__ import annotations
 
 import enum
-import os
-import platform as _platform
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -83,9 +81,7 @@ class Device:
         return f"{self.family}(id={self.id})"
 
     def __str__(self) -> str:
-        if self.platform != "cpu":
-            return f"{self.platform.upper()}_{self.id} ({self.device_kind})"
-        return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
+        return f"{self.platform}:{self.id}"
 
 
 @record

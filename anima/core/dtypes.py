@@ -209,11 +209,19 @@ def np_dtype(dtype: Any) -> DType:
     return np.dtype(dtype)
 
 
+def _refuse_array(dtype: Any) -> None:
+    """ValueError for an array in place of a dtype: in `hstack(a, b)` brackets were forgotten."""
+    if hasattr(dtype, "aval") and hasattr(dtype, "__array__"):
+        raise ValueError("An array was passed as a dtype argument, which is not supported: give its dtype, x.dtype. "
+                         "Functions that join arrays take them as one sequence, as in hstack((a, b)).")
+
+
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = True) -> DType:
     """`dtype` as it exists now: 64-bit types become their 32-bit ones while `enable_x64` is off."""
     if not isinstance(dtype, np.dtype):
         if isinstance(dtype, type) and dtype in _PYTHON_DEFAULTS:
             return _PYTHON_DEFAULTS[dtype]()
+        _refuse_array(dtype)
         dtype = np_dtype(dtype)
     if isinstance(dtype, ExtendedDType) and not allow_extended_dtype:
         raise ValueError(f"canonicalize_dtype got the extended dtype {dtype}")
@@ -232,6 +240,7 @@ def check_user_dtype(dtype: Any, fun_name: str) -> DType:
     if isinstance(dtype, (int, float)) and not isinstance(dtype, np.generic):
         raise TypeError(f"Cannot interpret '{dtype}' as a data type in {fun_name}; a shape of several sizes "
                         "is given as one tuple, as in zeros((2, 3)).")
+    _refuse_array(dtype)
     wanted = np_dtype(dtype)
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted

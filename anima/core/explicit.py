@@ -39,7 +39,7 @@ def typed(primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[Sha
         return list(outs)
     rule = primitive.sharding_rule(avals, outs, **params)
     if rule is None:
-        if primitive.body is None and any(axes for a in avals for axes in cut_of(a)):
+        if primitive.body is None and not primitive.gathers and any(axes for a in avals for axes in cut_of(a)):
             raise ShardingTypeError(
                 f"{primitive.name} has no rule for operands that are cut along Explicit axes: {_texts(avals)}. Fix: "
                 "anima.sharding.reshard them so that they are whole, or use anima.sharding.auto_axes.")

@@ -107,6 +107,7 @@ class Primitive:
     # What passes ask of an operation.
     large: int | None = None  # elements from which outside of `jit`, too, compiled code does it; None: it never does
     cost: float            # nanoseconds of one core for one element, roughly; an addition takes 1
+    gathers: bool = False  # takes operands as wholes, however they are cut: results are whole
     moves: bool = False    # computes nothing: results are elements of operands, or known ones, in other places
     exact: bool = False    # see `is_exact`
     updates: bool = False  # the result is the first operand, but for some of its elements

@@ -23,9 +23,8 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.device import Device
 from anima.core.shardings import SingleDeviceSharding
 from anima.core.state import is_tracing
-from anima.util import lazy_module
+from anima.util import logger
 
-logging = lazy_module("logging")
 _HOST = (np.ndarray, np.generic, bool, int, float, complex)
 _FIX = "Fix: anima.device_put it, which is an explicit transfer, or do this `with anima.transfer_guard('allow'):`."
 
@@ -73,7 +72,7 @@ def _apply(level: str, direction: str, value: Any) -> None:
     text = f"{direction} transfer: {_described(value)}"
     if level.startswith("disallow"):
         raise errors.AnimaRuntimeError(f"Disallowed {text}\n  {errors.user_line()}\n  {_FIX}")
-    logging.getLogger("anima").warning("%s, %s", text, errors.user_line())
+    logger().warning("%s, %s", text, errors.user_line())
 
 
 def _apply_explicit(option: Option, direction: str, value: Any) -> None:

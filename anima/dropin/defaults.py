@@ -7,7 +7,7 @@ import os
 from functools import cache
 from typing import Any
 
-from anima import tree_engine
+from anima import tree_engine, util
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
@@ -27,7 +27,8 @@ def adopt() -> None:
     dicts that come back with their keys in order; loops outside of `jit` that call their functions once; numbers that
     `array` makes as values of the program being recorded; failures of functions that programs call back as
     `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
-    for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for."""
+    for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for; logs that
+    handlers of the logger "jax" see."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name, checkpoint_p.name = "jit", "remat2"
@@ -41,6 +42,7 @@ def adopt() -> None:
     Primitive.bind = _bind  # type: ignore[method-assign]
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event
+    util.above_logger = "jax"
 
 
 def name_classes() -> None:

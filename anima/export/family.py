@@ -30,6 +30,7 @@ from anima.random.primitives import words_aval
 
 Values = Mapping[str, int]
 _MOST_TRIED = 1 << 26  # elements of an array in a program that is tried out
+_MOST_NUMBERS = 1 << 10  # elements of a constant that each are found to be a number of the sizes
 
 
 class Family:
@@ -61,7 +62,7 @@ class Family:
         )
 
     def _closed(self, many: Sequence[ClosedJaxpr], values: Values) -> ClosedJaxpr:
-        consts = [self._constant(c) for c in self._zip([p.consts for p in many], "constants")]
+        consts = [self._constant(c, values) for c in self._zip([p.consts for p in many], "constants")]
         env: list[dict[Var, Var]] = [{} for _ in many]
 
         def bind(found: Sequence[Var]) -> Var:
@@ -97,12 +98,19 @@ class Family:
             self._refuse(f"it has {' or '.join(str(n) for n in dict.fromkeys(map(len, lists)))} {what}")
         return list(zip(*lists, strict=True))
 
-    def _constant(self, found: Sequence[Any]) -> Any:
-        if any(c is not found[0] for c in found):
-            arrays = [numpy_value(c, words_aval(aval_of(c))) for c in found]
-            if not all(_same_array(a, arrays[0]) for a in arrays):
-                self._refuse("it holds an array that is another for other sizes, one of NumPy's perhaps")
-        return found[0]
+    def _constant(self, found: Sequence[Any], values: Values) -> Any:
+        """A constant for values of the variables: an array whose elements are numbers that follow from the sizes."""
+        if all(c is found[0] for c in found):
+            return found[0]
+        avals = [aval_of(c) for c in found]
+        arrays = [numpy_value(c, words_aval(a)) for c, a in zip(found, avals, strict=True)]
+        if all(_same_array(a, arrays[0]) for a in arrays):
+            return found[0]
+        dtype = avals[0].dtype
+        if len(set(avals)) > 1 or arrays[0].size > _MOST_NUMBERS or isinstance(dtype, dtypes.ExtendedDType):
+            self._refuse("it holds an array that is another for other sizes, one of NumPy's perhaps")
+        numbers = [self._number(n, dtype)(values) for n in zip(*(a.ravel().tolist() for a in arrays), strict=True)]
+        return ConcreteArray(np.array(numbers, dtype).reshape(arrays[0].shape), avals[0])
 
     def _aval(self, avals: Sequence[ShapedArray], values: Values) -> ShapedArray:
         if len({(a.dtype, a.weak_type, a.ndim) for a in avals}) > 1:

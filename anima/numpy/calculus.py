@@ -21,8 +21,8 @@ from anima.numpy.manipulation import ravel
 from anima.numpy.promote import (
     as_array,
     convert_operand,
+    inexact,
     is_complex,
-    is_inexact,
     normalize_axes,
     operand,
     promote_dtypes,
@@ -90,27 +90,26 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: in
     """
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to anima.numpy.gradient is not supported.")
-    x = as_array(operand("gradient", f))
-    x = as_array(convert_operand(x, dtypes.to_inexact(x.dtype), x.weak_type))
+    x, *given = promote_dtypes_inexact("gradient", f, *varargs)
     axes = normalize_axes(axis, x.ndim)
     if any(x.shape[i] < 2 for i in axes):
         raise ValueError("Shape of array too small for a numerical gradient: at least 2 elements are required.")
-    spacings = list(varargs) if len(varargs) == len(axes) else list(varargs or (1.0,)) * len(axes)
+    given = given or [as_array(convert_operand(1.0, x.dtype, x.weak_type))]
+    spacings = given if len(given) == len(axes) else given * len(axes)
     if len(spacings) != len(axes):
         raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axes={axes}")
-    results = [_gradient_along(x, as_array(operand("gradient", h)), i) for h, i in zip(spacings, axes, strict=True)]
+    results = [_gradient_along(x, h, i) for h, i in zip(spacings, axes, strict=True)]
     return results[0] if isinstance(axis, int) or len(axes) == 1 else results
 
 
 def _gradient_along(x: Array, h: Array, axis: int) -> Array:
     n = x.shape[axis]
     if h.ndim:
-        return _gradient_at(x, as_array(convert_operand(h, x.dtype, False)), axis)
-    h = convert_operand(h, x.dtype, x.weak_type) if not isinstance(h, Array) or h.dtype != x.dtype else h
+        return _gradient_at(x, h, axis)
     inner = ew.mul(ew.sub(_from(x, 2, n, axis), _from(x, 0, n - 2, axis)), _half(x))
     first = ew.sub(_from(x, 1, 2, axis), _from(x, 0, 1, axis))
     last = ew.sub(_from(x, n - 1, n, axis), _from(x, n - 2, n - 1, axis))
-    return ew.div(sh.concatenate([first, inner, last], axis), as_array(convert_operand(h, x.dtype, x.weak_type)))
+    return ew.div(sh.concatenate([first, inner, last], axis), h)
 
 
 def _half(x: Array) -> Any:
@@ -138,8 +137,7 @@ def _gradient_at(x: Array, coordinates: Array, axis: int) -> Array:
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at coordinates `x` or with step `dx`."""
     if x is None:
-        (values,) = promote_dtypes_inexact("trapezoid", y)
-        step = as_array(convert_operand(operand("trapezoid", dx), values.dtype, False))
+        values, step = promote_dtypes("trapezoid", inexact("trapezoid", y), dx)
         axis = canonicalize_axis(axis, values.ndim)
     else:
         values, points = promote_dtypes_inexact("trapezoid", y, x)
@@ -161,13 +159,11 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
 def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * np.pi) -> Array:
     """Angles made continuous along `axis`: jumps of more than `discont` are reduced by multiples of `period`."""
     x = as_array(operand("unwrap", p))
-    if is_complex(x.dtype):
+    if is_complex(x.dtype) or is_complex(aval_of(period).dtype):
         raise ValueError("anima.numpy.unwrap does not support complex inputs.")
     if dtypes.issubdtype(x.dtype, np.integer) and dtypes.issubdtype(aval_of(period).dtype, np.integer):
         return _unwrap_whole(*promote_dtypes("unwrap", x, period), discont, axis)
-    x, whole = promote_dtypes_inexact("unwrap", x, period) if not is_inexact(x.dtype) else (
-        x, as_array(convert_operand(operand("unwrap", period), x.dtype, False)))
-    x = as_array(convert_operand(x, x.dtype, False))
+    x, whole = (as_array(convert_operand(v, v.dtype, False)) for v in promote_dtypes_inexact("unwrap", x, period))
     if not x.shape[axis]:
         return x
     half = ew.mul(whole, x.dtype.type(0.5))
@@ -211,7 +207,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     at, points = promote_dtypes_inexact("interp", x, xp)
     if is_complex(at.dtype):
         raise ValueError("interp: places x and xp cannot be complex.")
-    (values,) = promote_dtypes_inexact("interp", fp)
+    sides = [side for side in (left, right) if period is None and side is not None and not isinstance(side, str)]
+    (values, *_) = promote_dtypes("interp", inexact("interp", fp), at, *sides)
     if (isinstance(left, str) and left != "extrapolate") or (isinstance(right, str) and right != "extrapolate"):
         raise ValueError("the only valid string value of `left` and `right` is 'extrapolate'")
     if period is not None:

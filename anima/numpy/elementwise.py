@@ -122,7 +122,7 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
         if chooses and primitive is ew.mul:
             for mask, other in (x, b), (y, a):
                 if getattr(mask, "dtype", None) == np.bool_ and is_inexact(numpy_dtype_of(other)):
-                    return select_where(mask, other, constant_like(other, 0))
+                    return select_where(mask, other, weak_like(other, 0))
         return remember(function, primitive, (x, y), (a, b), bind(a, b))
 
     return named(function, name, doc)

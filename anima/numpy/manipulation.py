@@ -304,10 +304,10 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     ValueError for no arrays, TypeError if ranks or other sizes differ.
     """
     if isinstance(arrays, (Array, np.ndarray)):
-        x = as_array(arrays)
-        if not x.ndim:
+        (x,) = _joined("concatenate", [arrays], dtype)
+        if x.ndim < (1 if axis is None else 2):
             raise ValueError("Zero-dimensional arrays cannot be concatenated.")
-        if axis is None or x.ndim == 1:
+        if axis is None:
             return ravel(x)
         axis = canonicalize_axis(axis, x.ndim - 1)
         moved = moveaxis(x, 0, axis)

@@ -130,18 +130,17 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     """The m-th integral of a polynomial with the integration constants `k` (default 0)."""
     order = static_int(m, "'m' argument of anima.numpy.polyint")
-    (p,) = promote_dtypes_inexact("polyint", p)
+    p, *given = promote_dtypes_inexact("polyint", p, *([] if k is None else [k]))
     if order < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     if order == 0:
         return p
-    constants = sh.full((order,), 0, p.dtype) if k is None else atleast_1d(as_array(k, "polyint", 2))
+    constants = sh.full((order,), 0, p.dtype) if k is None else atleast_1d(given[0])
     if constants.size == 1:
         constants = broadcast_array(sh.reshape(constants, (1,)), (order,))
     if constants.shape != (order,):
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
-    (constants,) = [as_array(convert_operand(constants, p.dtype, False))]
-    joined = sh.concatenate([as_array(convert_operand(p, p.dtype, False)), constants], 0)
+    joined = sh.concatenate([as_array(convert_operand(x, p.dtype, False)) for x in (p, constants)], 0)
     n = joined.size
     powers = np.arange(n - 1, -1, -1, dtype=np.float64)
     # The coefficient of x**j was divided by j, j - 1, ...: as often as it was integrated.

@@ -180,7 +180,7 @@ def one_or_more(given: Any) -> tuple[Any, ...]:
 
 def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The axes of a reduction that are the operand's own, and the names of those that `vmap` maps over."""
-    if axis is None or isinstance(axis, (int, float, complex)):  # the last two are errors, not names
+    if axis is None or isinstance(axis, (int, float, complex, Tracer)):  # the last three are errors, not names
         return normalize_axes(axis, ndim), ()
     given = one_or_more(axis)
     names = tuple(a for a in given if not (hasattr(type(a), "__index__") or isinstance(a, (float, complex))))

@@ -51,11 +51,19 @@ def _across(primitive: collective.AxesReduce, x: Array, names: tuple[Any, ...]) 
     return collective.reduce_named(primitive, x, names) if names else x
 
 
+def mask_of(where: Any) -> Array:
+    """The argument `where` of a reduction; ValueError unless it is of bools."""
+    mask = as_array(where, "where")
+    if mask.dtype != np.bool_:
+        raise ValueError(f"where must be None or a boolean array, got one of dtype {mask.dtype}.")
+    return mask
+
+
 def _masked(x: Array, where: Any, identity: Any) -> Array:
     """`x` with `identity` where the mask does not hold."""
     if where is None:
         return x
-    mask = as_array(to_bool(operand("where", where)))
+    mask = mask_of(where)
     if mask.ndim > x.ndim:
         raise ValueError(f"where of shape {mask.shape} cannot be broadcast to {x.shape}")
     return select_where(broadcast_array(mask, x.shape), x, sh.full_like(x, identity))
@@ -230,7 +238,7 @@ def _count(x: Array, axes: tuple[int, ...], names: tuple[Any, ...], where: Any, 
     """The number of elements that a reduction takes."""
     if where is None:
         return math.prod(x.shape[i] for i in axes) * math.prod(size_of(n, "mean") for n in names)
-    mask = broadcast_array(as_array(to_bool(operand("mean", where))), x.shape)
+    mask = broadcast_array(mask_of(where), x.shape)
     return sum(mask, axis=(*axes, *names), keepdims=keepdims)
 
 
@@ -246,6 +254,8 @@ def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, k
     x = as_array(a, "mean")
     axes, names = reduction_axes(axis, x.ndim)
     result_dtype = dtypes.to_inexact(x.dtype) if dtype is None else dtypes.check_user_dtype(dtype, "mean")
+    if result_dtype == np.bool_:
+        raise TypeError("anima.numpy.mean does not accept dtype bool.")
     compute = _accumulator(dtypes.to_inexact(result_dtype))
     x = _cast(x, compute)
     total = _across(collective.psum_p, _keep(rd.reduce_sum(_masked(x, where, 0), axes), axes, keepdims), names)
@@ -506,7 +516,7 @@ def _not_nan(x: Array, where: Any) -> Array:
     present = ew.not_(isnan(x))
     if where is None:
         return present
-    return ew.and_(present, broadcast_array(as_array(to_bool(operand("where", where))), x.shape))
+    return ew.and_(present, broadcast_array(mask_of(where), x.shape))
 
 
 @repeated

@@ -83,7 +83,7 @@ def promote_types(a: Any, b: Any) -> Any:
 
     64-bit types are told as they are, whether or not `enable_x64` allows arrays of them.
     """
-    wide = any(t in (int, float, complex) or dtypes.canonicalize_dtype(t) != np.dtype(t) for t in (a, b))
+    wide = any(t in (int, float, complex) or dtypes.canonicalize_dtype(np.dtype(t)) != np.dtype(t) for t in (a, b))
     with enable_x64(enable_x64.value or wide):
         return dtypes.promote_types(a, b)
 

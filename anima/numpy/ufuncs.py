@@ -113,7 +113,7 @@ class ufunc:
         if where is None:
             result, _ = scan(lambda c, row: (self._call(c, row), None), carry, rows)
         else:
-            mask = sh.transpose(broadcast_array(as_array(to_bool(where)), x.shape), (*axes, *rest))
+            mask = sh.transpose(broadcast_array(reductions.mask_of(where), x.shape), (*axes, *rest))
             mask = sh.reshape(mask, rows.shape)
             result, _ = scan(lambda c, row: (select_where(row[1], self._call(c, row[0]), c), None), carry, (rows, mask))
         return sh.expand_dims(result, axes) if keepdims else result

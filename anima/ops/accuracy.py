@@ -14,11 +14,13 @@ class AccuracyMode(enum.Enum):
 
 
 class Tolerance:
-    """Errors that are allowed: absolute, relative, and in units of the last place; ValueError for negative ones."""
+    """Errors that are allowed: absolute, relative, in units of the last place; ValueError for negative ones or none."""
 
     def __init__(self, atol: float = 0.0, rtol: float = 0.0, ulps: int = 0):
         if min(atol, rtol, ulps) < 0:
             raise ValueError("Tolerances must be non-negative.")
+        if not (atol or rtol or ulps):
+            raise ValueError("At least one of atol, rtol, or ulps must be set.")
         self.atol, self.rtol, self.ulps = atol, rtol, ulps
 
     def __repr__(self) -> str:

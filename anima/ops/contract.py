@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anima.config import default_matmul_precision
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, ShardedArray, tangent_aval
 from anima.core.partition import PartitionSpec
@@ -126,6 +127,14 @@ def _algorithm(precision: Any) -> tuple[Any, Any] | None:
         if given[0] == given[1] and (given[0], given[2]) in _ALGORITHMS.values() and parts == (1, 1, 1):
             return given[0], given[2]
     raise ValueError(f"The precision {precision} is not supported by dot_general on CPU")
+
+
+def _algorithm_of_all(lhs: Any, rhs: Any) -> tuple[Any, Any] | None:
+    """The algorithm of products that name none, if `default_matmul_precision` is one: it is for real floats alone."""
+    name = default_matmul_precision.value
+    if name is None or not all(dtypes.issubdtype(aval_of(x).dtype, np.floating) for x in (lhs, rhs)):
+        return None
+    return _algorithm(name)
 
 
 _PRECISION_NAMES = {
@@ -390,15 +399,18 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     if out_sharding is not None:
         return as_asked("dot_general", None, out_sharding, dot_general, lhs, rhs, dimension_numbers, precision,
                         preferred_element_type)
-    algorithm = None if precision is None else _algorithm(precision)
+    algorithm = _algorithm_of_all(lhs, rhs) if precision is None else _algorithm(precision)
     if algorithm is not None:
         operands, sums = algorithm
         lhs, rhs = as_array(lhs), as_array(rhs)
         wanted = natural_dtype(lhs.dtype, rhs.dtype) if preferred_element_type is None else \
             dtypes.canonicalize_dtype(preferred_element_type)
-        out = dot_general(convert(lhs, operands), convert(rhs, operands), dimension_numbers, None, sums)
-        return convert(out, wanted)
+        return convert(_product(convert(lhs, operands), convert(rhs, operands), dimension_numbers, None, sums), wanted)
     precision = None if isinstance(precision, DotAlgorithmPreset) or precision == "DEFAULT" else precision
+    return _product(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+
+
+def _product(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any, preferred_element_type: Any) -> Any:
     (lc, rc), (lb, rb) = dimension_numbers
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
     params = {"dimension_numbers": ((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),

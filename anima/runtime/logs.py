@@ -19,13 +19,11 @@ from anima.config import config, keyed
 from anima.core.array import Array
 from anima.core.jaxpr import ClosedJaxpr
 from anima.spans import span
-from anima.util import lazy_module
-
-logging = lazy_module("logging")
+from anima.util import logger
 
 
 def _say(text: str) -> None:
-    logging.getLogger("anima").warning(text)
+    logger().warning(text)
 
 
 kinds = {"trace": ("tracing {} for jit", "/jax/core/compile/jaxpr_trace_duration"),
@@ -47,7 +45,7 @@ def timed(kind: str, name: str) -> Iterator[None]:
     if config.log_compiles:
         _say(f"Finished {text.format(name)} in {seconds:.6f} s")
     elif config.debug_log_modules or config.logging_level == "DEBUG":
-        logging.getLogger("anima").debug("Finished %s in %.6f s", text.format(name), seconds)
+        logger().debug("Finished %s in %.6f s", text.format(name), seconds)
 
 
 def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...],

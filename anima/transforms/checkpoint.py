@@ -38,9 +38,8 @@ from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import ProgramCall
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill, linearize_jaxpr
-from anima.util import fun_name, lazy_module, weak_cache, wraps
+from anima.util import fun_name, logger, weak_cache, wraps
 
-logging = lazy_module("logging")
 Policy = Callable[..., Any]
 Saveable, Recompute = True, False  # what policies answer
 
@@ -118,7 +117,7 @@ def _log_residuals(forward: ClosedJaxpr, count: int, used: Sequence[bool]) -> No
             f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}")
         where = f" at {eqn.source}" if eqn is not None and eqn.source else ""
         text += ["and saving these intermediates:"] * (k == 0) + [f"  {v.aval.str_short()} from {what}{where}"]
-    logging.getLogger("anima").warning("\n".join(text))
+    logger().warning("\n".join(text))
 
 
 @weak_cache

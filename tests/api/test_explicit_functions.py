@@ -171,3 +171,18 @@ def test_bits_are_cut_and_the_next_key_is_not(jit: Any) -> None:
     with anima.set_mesh(mesh_of(EXPLICIT)):
         following, bits = jit(lambda k: lax.rng_bit_generator(k, (4, 8), out_sharding=P("x")))(key)
         assert bits.sharding.spec == P("x", None) and following.sharding.is_fully_replicated
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_callbacks_get_the_whole(jit: Any) -> None:
+    shapes = []
+
+    def double(x: Any) -> Any:
+        shapes.append(x.shape)
+        return np.asarray(x) * 2
+
+    with anima.set_mesh(mesh_of(EXPLICIT)):
+        x = anima.device_put(X, P("x"))
+        got = jit(lambda x: anima.pure_callback(double, anima.ShapeDtypeStruct(x.shape, x.dtype), x))(x)
+    np.testing.assert_array_equal(got, 2 * X)
+    assert shapes == [X.shape] and got.sharding.spec == P()

@@ -125,6 +125,17 @@ def test_gradients_that_are_not_wanted() -> None:
     assert total[...] == 4
     x, y = pull.with_refs(anima.ad.DontWant(), anima.ad.GradValue())(2.0)
     assert isinstance(x, anima.ad.DidntWant) and y == 4
+    x, y = anima.jit(lambda ct: pull.with_refs(anima.ad.DontWant(), anima.ad.GradValue())(ct))(2.0)
+    assert isinstance(x, anima.ad.DidntWant) and y == 4
+
+
+def test_references_have_no_cotangents() -> None:
+    ref = anima.new_ref(jnp.float32(2))
+    _, pull = anima.vjp(lambda r: jnp.sin(r[...]), ref)
+    for call in (lambda: pull(1.0), lambda: pull.with_refs(None)(1.0)):
+        with pytest.raises(ValueError, match="only arrays have cotangents"):
+            call()
+    assert str(pull.with_refs(anima.ad.DontWant())(1.0)) == "(DidntWant(),)"
 
 
 def test_formats_are_places_where_their_order_is_that_of_arrays() -> None:

@@ -31,7 +31,7 @@ def test_they_are_read_and_set(name: str) -> None:
     with config.option(name)(other):
         assert getattr(config, name) == other
     config.update("jax_" + name, other)
-    assert config.values["anima_" + name] == other
+    assert config.values["anima_" + name] == config.values["jax_" + name] == other
     config.update(name, default)
     if choices:
         with pytest.raises(ValueError, match="is not a valid"):
@@ -134,7 +134,8 @@ def test_contexts_of_users() -> None:
 def test_logging(capfd: pytest.CaptureFixture[str]) -> None:
     config.update("jax_logging_level", "DEBUG")
     assert logging.getLogger("anima").level == logging.DEBUG
-    config.update("jax_logging_level", "NOTSET")
+    config.update("jax_logging_level", None)
+    assert logging.getLogger("anima").level == logging.NOTSET
     config.update("jax_debug_log_modules", "anima")
     anima.jit(lambda x: x + 1)(1.0)
     assert "Finished tracing" in capfd.readouterr().err

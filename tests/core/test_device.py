@@ -42,7 +42,7 @@ def test_an_array_lies_whole_on_its_device(x: Any) -> None:
 def test_shardings_as_values() -> None:
     assert str(WHOLE) == "SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)"
     assert pickle.loads(pickle.dumps(WHOLE)) == WHOLE
-    assert WHOLE != "cpu"
+    assert WHOLE != "cpu" and str(CPU) == "cpu:0"
     others = [WHOLE.with_memory_kind(kind) for kind in MEMORY_KINDS]
     assert [s.memory_kind for s in others] == list(MEMORY_KINDS) and others[0] == WHOLE
     assert not any(s == WHOLE or s.is_equivalent_to(WHOLE, 1) for s in others[1:])

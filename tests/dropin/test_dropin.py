@@ -102,6 +102,17 @@ with jax.log_compiles(True):
 """).splitlines()[-1].startswith("Finished XLA compilation of jit(<lambda>) in ")
 
 
+def test_handlers_of_its_logger_see_the_logs():
+    assert "handled Finished tracing" in under_jax("""
+import logging, sys, jax
+handler = logging.StreamHandler(sys.stdout)
+handler.setFormatter(logging.Formatter("handled %(message)s"))
+logging.getLogger("jax").addHandler(handler)
+with jax.log_compiles(True):
+    jax.jit(lambda x: x + 1)(1.0)
+""")
+
+
 def test_every_public_name_is_there():
     """Of each module of Anima's that people see, under the same path in `jax`."""
     assert under_jax("""
@@ -336,10 +347,10 @@ import jax, jax.numpy as jnp
 x = jnp.array([jnp.inf, jnp.nan, -2, -2])
 mask = jnp.array([False, False, False, True])
 print(x * mask, mask * x.astype(complex), jnp.multiply(jnp.ones((2, 1), bool), x)[0], jax.jit(jnp.multiply)(x, mask),
-      mask * jnp.arange(4), mask * mask)
+      mask * jnp.arange(4), mask * mask, (mask * 0.5).weak_type)
 print(jax.grad(lambda x: jnp.sum(mask * jnp.sin(x)))(jnp.zeros(4)))
 """) == """[ 0.  0.  0. -2.] [ 0.+0.j  0.+0.j  0.+0.j -2.+0.j] [inf nan -2. -2.] [ 0.  0.  0. -2.] [0 0 0 3] \
-[False False False  True]
+[False False False  True] True
 [0. 0. 0. 1.]
 """
 
@@ -511,3 +522,10 @@ print(pjit(lambda x, n: x * n, (rows,), rows, 1)(jnp.arange(3), 2).sharding.spec
 print(shard_map(lambda x: jax.lax.psum(x, "x"), mesh, P("x"), P())(jnp.arange(3.0)))
 print(shard_map(lambda x: x, mesh, in_specs=P("x"), out_specs=P(), check_rep=False)(jnp.arange(3.0)).shape)
 """) == "P('x',)\n[0. 1. 2.]\n(3,)\n"
+
+
+def test_all_names_of_a_module_are_no_modules_that_it_uses():
+    assert under_jax("""
+from jax.test_util import *
+print("np" in globals(), check_grads.__name__)
+""") == "False check_grads\n"

@@ -231,6 +231,8 @@ def test_numbers() -> None:
         pl.next_power_of_2(-1)
     cost = pl.estimate_cost(lambda x: jnp.sin(x) @ x, jnp.ones(6))
     assert (cost.flops, cost.transcendentals, cost.bytes_accessed) == (11, 6, 28)
+    product = pl.estimate_cost(jnp.matmul, *(anima.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((40, 70), (70, 9))))
+    assert (product.flops, product.bytes_accessed) == (50400, 2 * (40 * 70 + 70 * 9 + 40 * 9))
     assert pl.reciprocal(jnp.float32(4)) == 0.25 and pl.multiple_of(3, 1) == 3
     assert np.isnan(pl.empty((2,), jnp.float32)).all() and pl.empty_ref_like(float32(2)).shape == (2,)
     assert pl.BlockSpec((1,)).replace(block_shape=(2,)).block_shape == (2,)

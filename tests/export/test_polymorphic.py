@@ -47,6 +47,7 @@ CASES: list[tuple[str, Callable[[Any], Any], str, str, list[tuple[int, ...]]]] =
     ("differences", lambda x: x[1:] - x[:-1], "a + 1", "(a,)", [(4,), (2,)]),
     ("twice", lambda x: jnp.concatenate([x, x, x[:1]]), "a", "(2*a + 1,)", [(4,), (1,)]),
     ("numbers", lambda x: jnp.arange(x.shape[0]) + x * x.shape[0], "a", "(a,)", [(4,), (1,)]),
+    ("numbers beside NumPy's", lambda x: np.arange(6.0).reshape(2, 3) * x.shape[0] - 1, "a", "(2, 3)", [(1,), (7,)]),
     ("numbers from 3", lambda x: jnp.arange(3, x.shape[0]), "a", "(max(a - 3, 0),)", [(1,), (3,), (9,)]),
     ("numbers backwards", lambda x: jnp.arange(x.shape[0], 0, -1, dtype="int8"), "a", "(a,)", [(1,), (5,)]),
     ("numbers in steps", lambda x: jnp.arange(0, 10, x.shape[0], jnp.bfloat16), "a", "(floordiv(9, a) + 1,)",

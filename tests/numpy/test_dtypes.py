@@ -104,3 +104,16 @@ def test_limits_are_of_their_classes() -> None:
     assert all(isinstance(jnp.finfo(t), jnp.finfo) for t in ("float32", "bfloat16"))
     assert all(isinstance(jnp.iinfo(t), jnp.iinfo) for t in ("int32", "int4"))
     assert not isinstance(jnp.iinfo("int32"), jnp.finfo) and not isinstance(1, jnp.iinfo)
+
+
+def test_further_arguments_take_part_in_the_type_of_results() -> None:
+    x = jnp.arange(4.0)
+    np.testing.assert_array_equal(jnp.gradient(x, 1j), np.full(4, -1j, np.complex64))
+    for values, spacing, wanted in ((x.astype("float16"), x, "float32"), (jnp.arange(4), jnp.float16(2), "float16"),
+                                    (x.astype("bfloat16"), jnp.float16(1), "float32"), (x, x * 1j, "complex64")):
+        assert jnp.gradient(values, spacing).dtype == wanted
+    assert jnp.gradient(jnp.arange(4), 2.0).weak_type
+    assert jnp.trapezoid(x, dx=1j) == 4.5j
+    assert jnp.interp(jnp.float32(-1), x, x.astype("float16"), left=2j) == 2j
+    assert jnp.unwrap(x.astype("float16"), period=jnp.float32(3)).dtype == np.float32
+    assert jnp.polyint(x, 1, 1j)[-1] == 1j

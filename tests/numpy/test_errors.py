@@ -372,3 +372,40 @@ def test_orders_that_are_no_permutations() -> None:
     for call in (lambda: jnp.permute_dims(jnp.ones(3), (1, 0)), lambda: jnp.transpose(jnp.ones((2, 2)), (0, 0))):
         with pytest.raises(TypeError, match="isn't a permutation"):
             call()
+
+
+def test_an_array_is_no_dtype() -> None:
+    x, y = jnp.ones(3), jnp.arange(3)
+    for call in (lambda: jnp.hstack(x, y), lambda: jnp.zeros_like(x, y), lambda: jnp.ones(3, y), lambda: x.astype(y),
+                 lambda: anima.lax.convert_element_type(x, y), lambda: anima.jit(lambda t: jnp.ones(3, t))(y)):
+        with pytest.raises(ValueError, match="array was passed as a dtype"):
+            call()
+    assert jnp.promote_types(x, y) == jnp.finfo(x).dtype == np.float32
+    assert jnp.ones_like(x, anima.ShapeDtypeStruct((), jnp.int32)).dtype == np.int32
+
+
+def test_numbers_are_not_concatenated() -> None:
+    for x in (jnp.arange(3), np.arange(3)):
+        with pytest.raises(ValueError, match="Zero-dimensional"):
+            jnp.concatenate(x)
+        assert jnp.concatenate(x, axis=None).shape == (3,)
+    assert jnp.concatenate(jnp.ones((2, 3)), dtype=int).dtype == np.int32
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "any", "nanmean", "nanstd", "nansum"])
+def test_masks_of_reductions_are_bools(name) -> None:
+    with pytest.raises(ValueError, match="boolean"):
+        getattr(jnp, name)(jnp.ones(3), where=jnp.array([1, 0, 1]))
+    with pytest.raises(ValueError, match="boolean"):
+        jnp.logaddexp2.reduce(jnp.ones(3), where=jnp.array([1, 0, 1]), initial=0)
+
+
+def test_a_mean_is_no_bool() -> None:
+    with pytest.raises(TypeError, match="mean does not accept dtype bool"):
+        jnp.mean(jnp.ones(3), dtype=bool)
+
+
+def test_a_traced_axis_of_a_reduction() -> None:
+    for call in (lambda x, i: x.min(i), lambda x, i: jnp.sum(x, axis=i), lambda x, i: jnp.mean(x, i)):
+        with pytest.raises(anima.errors.ConcretizationTypeError):
+            anima.jit(call)(jnp.arange(4), 0)

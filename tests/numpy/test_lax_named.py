@@ -205,6 +205,19 @@ def test_algorithms_round_their_operands(name: str) -> None:
     np.testing.assert_allclose(lax.dot(x, y, precision=lax.DotAlgorithmPreset.DEFAULT), x @ y, rtol=1e-5, atol=1e-5)
 
 
+def test_an_algorithm_of_all_products() -> None:
+    x = jnp.linspace(0, 1.1, 9).reshape(3, 3)
+    want = lax.dot(x, x, precision="BF16_BF16_F32")
+    with anima.default_matmul_precision("BF16_BF16_F32"):
+        for got in (x @ x, anima.jit(jnp.matmul)(x, x), jnp.einsum("ij,jk", x, x)):
+            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(jnp.arange(257) @ jnp.arange(257), sum(n * n for n in range(257)))
+        assert ((x + 1j) @ x).imag.any()
+    assert (x @ x != want).any()
+    with anima.default_matmul_precision("TF32_TF32_F32"), pytest.raises(ValueError, match="not supported"):
+        jnp.matmul(x, x)
+
+
 @pytest.mark.parametrize("name", ["TF32_TF32_F32_X3", "BF16_BF16_F32_X9", "ANY_F8_ANY_F8_F32"])
 def test_algorithms_that_cpus_do_not_have(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is not supported by dot_general on CPU"):
@@ -244,6 +257,8 @@ def test_accuracy_is_a_hint() -> None:
         lax.exp(1.0, accuracy="high")
     with pytest.raises(ValueError, match="non-negative"):
         lax.Tolerance(-1)
+    with pytest.raises(ValueError, match="must be set"):
+        lax.Tolerance(0.0, 0.0, 0)
 
 
 # ---------------------------------------------------------------- arranging

@@ -331,7 +331,9 @@ def test_stored_programs_can_be_looked_at(kinds: list[type]) -> None:
     assert type(compiled.executable) is StoredExecutable
     assert "exp" in compiled.as_text() and "define void @entry" in compiled.executable.llvm
     assert compiled.executable.asm and compiled.cost_analysis()["operations"] > 0
-    assert compiled.memory_analysis().generated_code_size_in_bytes > 0
+    memory = compiled.memory_analysis()
+    assert memory.generated_code_size_in_bytes > 0
+    assert memory.peak_memory_in_bytes == X.nbytes + 4 * X.shape[0] + memory.temp_size_in_bytes
     blob = anima.experimental.serialize_executable.serialize(compiled)
     np.testing.assert_array_equal(anima.experimental.serialize_executable.deserialize_and_load(*blob)(X), compiled(X))
 

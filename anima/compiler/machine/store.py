@@ -31,9 +31,8 @@ from anima.config import (
     persistent_cache_min_entry_size_bytes,
     raise_persistent_cache_errors,
 )
-from anima.util import cleared, lazy_module, once
+from anima.util import cleared, logger, once
 
-logging = lazy_module("logging")
 _PACKAGES = ("llvmlite", "ml_dtypes", "numpy", "opt_einsum", "optree", "scipy")  # what programs are made with
 _CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features", "isa")
 LOOKS = 16  # while as much is written as the folder may hold
@@ -106,7 +105,7 @@ def _give_up(folder: str, error: OSError, known: set[str], what: str) -> None:
         raise error
     if folder not in known:
         known.add(folder)
-        logging.getLogger("anima").info("The cache of compiled programs in %s is not %s: %s", folder, what, error)
+        logger().info("The cache of compiled programs in %s is not %s: %s", folder, what, error)
 
 
 @cleared

@@ -254,6 +254,8 @@ def loop(lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1,
 
 
 def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
-    """What a function costs, by the operations that it consists of."""
-    found = jit(fun).lower(*args, **kwargs).cost_analysis()
-    return CostEstimate(*(int(found.get(key, 0)) for key in ("flops", "transcendentals", "bytes accessed")))
+    """What a function costs, by the operations that it consists of; the bytes are those of arguments and results."""
+    lowered = jit(fun).lower(*args, **kwargs)
+    found, program = lowered.cost_analysis(), lowered.jaxpr
+    ends = sum(a.size * a.dtype.itemsize for a in (*program.in_avals, *program.out_avals))
+    return CostEstimate(int(found.get("flops", 0)), int(found.get("transcendentals", 0)), ends)
