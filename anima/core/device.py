@@ -81,7 +81,7 @@ class Device:
         return f"{self.family}(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.platform}:{self.id}"
+        return f"{self.family.removesuffix('Device').lower()}:{self.id}"
 
 
 @record

@@ -122,7 +122,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 def test_there_and_back(driver: Driver) -> None:
     (card,) = anima.devices("gpu")
-    assert repr(card) == "CudaDevice(id=0)" and card.device_kind == "A card" and str(card) == "GPU_0 (A card)"
+    assert repr(card) == "CudaDevice(id=0)" and card.device_kind == "A card" and str(card) == "cuda:0"
     assert repr(card.default_memory()).startswith("CudaDeviceMemory")
     assert anima.local_devices(backend="gpu") == [card] == anima.devices("cuda")
     assert anima.devices()[0].platform == "cpu"
