@@ -439,3 +439,16 @@ def test_rows_of_several_results_are_stored_as_whole_vectors() -> None:
 
     lowered = anima.jit(anima.vmap(step)).lower(np.ones((64, 3), np.float32))
     assert "scatter" not in str(lowered.llvm) and str(lowered.loops).count("kernel") == 1
+
+
+@pytest.mark.parametrize("rows, apart", [(3, False), (10, True)])
+def test_sums_of_arrays_that_many_rows_read_are_in_memory(rows: int, apart: bool) -> None:
+    """As weights that were updated just before: each step of an optimiser would be done anew for each row."""
+    x, w, slopes = (RNG.normal(size=shape).astype(np.float32) for shape in ((11, rows, 20), (11, 20, 9), (11, 20, 9)))
+
+    def product(x: Any, w: Any) -> Any:
+        return (x[..., None] * w[:, None]).sum(2)
+
+    stages = agree(lambda x, w, slopes: product(x, w - 0.1 * slopes), x, w, slopes)
+    assert kernels(stages) == (["map: sub", "reduce: reduce_sum"] if apart else ["reduce: reduce_sum"])
+    assert kernels(agree(lambda x, w: product(x, 1 - 0.1 * w), x, w)) == ["reduce: reduce_sum"]
