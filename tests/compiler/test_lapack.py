@@ -112,3 +112,24 @@ def test_each_matrix_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     matrices, rooms = zip(*seen, strict=True)
     assert len(set(matrices)) == len(matrices) == 130
     assert len(set(rooms)) == lapack.pieces(130, 20**3, 0) > 1
+
+
+@pytest.mark.parametrize("product, want", [(4**3, 3), (100**3, 1), (routines.ALONE + 1, 3)])
+def test_outside_of_compiled_code_too(product: int, want: int, threads: Any) -> None:
+    with routines.one_thread(product):
+        assert threads() == want
+        with routines.one_thread(product):  # as another thread of Python's may
+            assert threads() == want
+    with pytest.raises(ZeroDivisionError), routines.one_thread(product):
+        raise ZeroDivisionError
+    assert threads() == 3
+
+
+def test_factors_outside_of_jit_are_made_by_one_thread(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    geev = routines.lapack("geev", np.float32)
+    monkeypatch.setattr("anima.ops.linalg_spectral.lapack",
+                        lambda *name: lambda *args, **options: seen.append(threads()) or geev(*args, **options))
+    with anima.disable_jit():
+        jnp.linalg.eigvals(jnp.eye(40))
+    assert seen == [1] and threads() == 3
