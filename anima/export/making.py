@@ -18,7 +18,7 @@ from anima.core.format import Reader, opened, version_of
 from anima.core.placement import pins
 from anima.core.refs import AbstractRef
 from anima.export.exported import MAGIC, VERSION, WHAT, DisabledSafetyCheck, Exported, read_chain
-from anima.export.meshes import Cut, cut_of
+from anima.export.meshes import Cut, said_cut
 from anima.export.polymorphic import FAMILY, export_at_points, read_family
 from anima.export.reading import Programs
 from anima.transforms.discharge import discharged
@@ -90,7 +90,7 @@ def export(
 
 def _cut_of(traced: TracedFunction) -> Cut | None:
     outs = (traced.places and traced.places.outs) or [None] * len(traced.jaxpr.out_avals)
-    return cut_of(traced.input_shardings, outs, [s for _, s in pins(traced.jaxpr)])
+    return said_cut(traced.input_shardings, outs, [s for _, s in pins(traced.jaxpr)])
 
 
 def default_export_platform() -> str:

@@ -116,7 +116,7 @@ def read_cut(reader: Reader, ins: Sequence[Any], outs: Sequence[Any]) -> Cut | N
         reader.fail(f"arguments and results cannot be cut so: {error}")
 
 
-def cut_of(ins: Sequence[Sharding | None], outs: Sequence[Sharding | None], others: Sequence[Sharding]) -> Cut | None:
+def said_cut(ins: Sequence[Sharding | None], outs: Sequence[Sharding | None], others: Sequence[Sharding]) -> Cut | None:
     """How a function is cut whose arguments and results have these shardings; None for one of a single device."""
     mesh = mesh_of([*ins, *outs, *others]) or mesh_that_is_set()
     if mesh.size < 2:
