@@ -282,13 +282,14 @@ class Calls:
     Each thread has a frame of its own, in which addresses alone change.
     """
 
+    record: Any = None  # what compiled code calls it by, the same from the first one on, and what that is made of
+
     def __init__(self, handler: Handler, results: Sequence[ShapedArray], aliases: Mapping[int, int],
                  attributes: tuple[tuple[str, Any], ...]) -> None:
         self.handler, self.results, self.aliases = handler, results, aliases
         self.attributes = _attributes(attributes)
         self.function = _function(handler.address)
         self.local = threading.local()
-        self.record: Any = None  # what compiled code calls it by
 
     def __call__(self, outs: Sequence[np.ndarray], threads: Callable[[], int], *args: np.ndarray) -> None:
         _take(_running.__dict__.pop("failed", 0), self.handler.name)
@@ -309,13 +310,13 @@ class Calls:
         late, frame.future = wait(frame.future) if frame.future else 0, None
         _take(failed or late, self.handler.name)
 
-    def template(self) -> tuple[Any, int, int]:
+    def template(self) -> tuple[Any, int, int, Any]:
         """The frame of this thread, room for addresses, and descriptions of the arrays, in a row; how many operands,
-        and arrays, there are."""
-        own = self.local.__dict__
+        and arrays, there are; and what the frame refers to, which would end with the thread."""
+        own = dict(self.local.__dict__)
         parts = [*own["operands"], *own["results"]]
         data = b"".join([bytes(own["frame"]), bytes(8 * len(parts)), *map(bytes, parts)])
-        return ctypes.create_string_buffer(data, len(data)), len(own["operands"]), len(parts)
+        return ctypes.create_string_buffer(data, len(data)), len(own["operands"]), len(parts), own
 
     def _buffer(self, aval: ShapedArray) -> _Buffer:
         sizes = (c_int64 * max(aval.ndim, 1))(*aval.shape)

@@ -95,10 +95,10 @@ def way_of(calls: handlers.Calls) -> int:
     where operands are in the memory of results, which Python puts there."""
     if calls.aliases:
         return 0
-    if not calls.record:
-        frame, operands, arrays = calls.template()
+    if calls.record is None:
+        frame, operands, arrays, kept = calls.template()
         record = (ctypes.c_int64 * len(_FIELDS))(
             _code().address("call"), calls.handler.address, ctypes.addressof(frame), ctypes.sizeof(frame), operands,
             arrays, handlers.address(handlers.wait), handlers.address(handlers.tell))
-        calls.record = record, frame
+        calls.__dict__.setdefault("record", (record, frame, kept))  # another thread's, if that came first
     return ctypes.addressof(calls.record[0])

@@ -253,6 +253,19 @@ def test_what_compiled_code_does_after_the_first_call() -> None:
     assert not handlers._errors and not handlers._futures
 
 
+def test_what_a_thread_has_made_outlives_it() -> None:
+    """Of a first call: the sizes and types of arrays that compiled code hands to handlers from then on."""
+    for _ in range(20):
+        f = anima.jit(lambda x: mix(x)[0])
+        for _ in range(2):
+            thread = threading.Thread(target=f, args=(X,))
+            thread.start()
+            thread.join()
+        kept = [np.full(n, -1) for n in (1, 2, 3, 4) for _ in range(50)]  # where they were
+        np.testing.assert_array_equal(f(X), np.asarray(X) * 2 + 1007.5)
+        del kept
+
+
 def test_calls_from_several_threads() -> None:
     f, found = anima.jit(lambda x: mix(x)[0]), {}
 
