@@ -38,15 +38,15 @@ def test_matrices_as_lists(name: str) -> None:
 
 
 def test_systems_as_lists() -> None:
-    c = scipy.linalg.cho_factor(MATRIX)
+    c = scipy.linalg.cho_factor(np.array(MATRIX))
     np.testing.assert_allclose(anima.scipy.linalg.cho_solve((c[0].tolist(), c[1]), [1, 2]),
-                               scipy.linalg.cho_solve(c, [1, 2]), rtol=1e-6)
-    lu, pivots = scipy.linalg.lu_factor(MATRIX)
+                               scipy.linalg.cho_solve(c, np.array([1, 2])), rtol=1e-6)
+    lu, pivots = scipy.linalg.lu_factor(np.array(MATRIX))
     np.testing.assert_allclose(anima.scipy.linalg.lu_solve((lu.tolist(), pivots.tolist()), [1, 2]),
                                np.linalg.solve(MATRIX, [1, 2]), rtol=1e-6)
     np.testing.assert_allclose(anima.scipy.linalg.solve(MATRIX, [1, 2]), np.linalg.solve(MATRIX, [1, 2]), rtol=1e-6)
     np.testing.assert_allclose(anima.scipy.linalg.solve_triangular(MATRIX, [1, 2], lower=True),
-                               scipy.linalg.solve_triangular(MATRIX, [1, 2], lower=True), rtol=1e-6)
+                               scipy.linalg.solve_triangular(np.array(MATRIX), np.array([1, 2]), lower=True), rtol=1e-6)
 
 
 def test_schur_of_integers() -> None:
