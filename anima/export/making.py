@@ -13,6 +13,7 @@ from anima.api.jit import JitFunction, jit
 from anima.api.points import is_symbolic
 from anima.api.stages import TracedFunction
 from anima.config import enable_x64
+from anima.core.avals import ShardedArray
 from anima.core.explicit import erased
 from anima.core.format import Reader, opened, version_of
 from anima.core.placement import pins
@@ -89,7 +90,9 @@ def export(
 
 
 def _cut_of(traced: TracedFunction) -> Cut | None:
-    outs = (traced.places and traced.places.outs) or [None] * len(traced.jaxpr.out_avals)
+    avals = traced.jaxpr.out_avals
+    asked = (traced.places and traced.places.outs) or [None] * len(avals)
+    outs = [a.sharding if s is None and type(a) is ShardedArray else s for s, a in zip(asked, avals, strict=True)]
     return said_cut(traced.input_shardings, outs, [s for _, s in pins(traced.jaxpr)])
 
 

@@ -60,7 +60,7 @@ class Cut:
             raise ValueError(f"Function {name} was exported for {self.mesh.size} devices and is called in a context "
                              f"with {count} devices, which is not allowed. Fix: anima.device_put the arguments as "
                              "`exported.in_shardings_jax(mesh)` says, for a mesh of as many devices.")
-        if mesh.shape_tuple == self.mesh.shape_tuple and not mesh.explicit_axes:
+        if mesh.shape_tuple == self.mesh.shape_tuple:
             return mesh
         return Mesh(np.array(mesh.device_list).reshape(self.mesh.axis_sizes), self.mesh.axis_names)
 

@@ -131,3 +131,24 @@ def test_axes_that_have_no_texts_for_names() -> None:
     exported = ex.export(anima.jit(lambda x: x, in_shardings=NamedSharding(mesh, P(7))))(X)
     with pytest.raises(NotImplementedError, match="names are texts"):
         exported.serialize()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_axes_of_which_types_tell(backwards: bool) -> None:
+    """Types say how results are cut, and those of a call are of the types of its arguments' mesh."""
+    kinds = (anima.sharding.AxisType.Explicit,)
+    mesh, other = (Mesh(mesh_of(("a", 8), backwards=turned).devices, ("a",), kinds) for turned in (False, backwards))
+    rows = anima.device_put(X, NamedSharding(mesh, P("a")))
+    exported = ex.export(anima.jit(lambda x: 2 * x))(rows)
+    exported = ex.deserialize(exported.serialize(vjp_order=1))
+    assert exported.out_shardings_jax(other) == (NamedSharding(other, P("a", None)),)
+    x = anima.device_put(X, NamedSharding(other, P("a", None)))
+    for call in (exported.call, anima.jit(exported.call)):
+        assert call(x).aval == x.aval
+        np.testing.assert_array_equal(call(x) + x, 3 * X)
+    slope = anima.grad(lambda x: exported.call(x).sum())(x)
+    assert slope.sharding == x.sharding
+    np.testing.assert_array_equal(slope, np.full((8, 8), 2.0))
+    columns = anima.jit(lambda x: x + 1, in_shardings=NamedSharding(mesh, P("a")),
+                        out_shardings=NamedSharding(mesh, P(None, "a")))
+    assert ex.export(columns)(X).call(x).sharding == NamedSharding(other, P(None, "a"))
