@@ -78,16 +78,18 @@ def put_aside() -> None:
     gc.freeze()
 
 
+OPTIONS = {name: anima.config.option(name) for name in anima.config.values if name.startswith("anima_")}
+
+
 @pytest.fixture(autouse=True)
 def options_unchanged() -> Iterator[None]:
     """Fails a test that leaves an option changed, and puts the option back."""
-    before = dict(anima.config.values)
+    before = [option.value for option in OPTIONS.values()]
     yield
-    after = dict(anima.config.values)
-    changed = [name for name in before if before[name] != after[name]]
-    for name in changed:
-        anima.config.update(name, before[name])
-    assert not changed, f"the test left options changed: {changed}"
+    changed = {name: old for (name, option), old in zip(OPTIONS.items(), before, strict=True) if option.value != old}
+    for name, old in changed.items():
+        anima.config.update(name, old)
+    assert not changed, f"the test left options changed: {[*changed]}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,8 @@
 """Compiled programs, kept: the same program is compiled once in a process.
 
 The key is the program itself as text: equal programs share the code while one of them is in use, and the code of the
-last few programs stays for those that may come. What outlives the process is in `machine/objects.py`.
+last few programs stays for those that may come. Those of another name share all but the loops, which reports show. What
+outlives the process is in `machine/objects.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class Code:
     parallel: bool
 
 
-Key = tuple[str, Target]
+Key = tuple[str, str, Target]  # name, text, machine
 _known: weakref.WeakValueDictionary[Key, Code] = weakref.WeakValueDictionary()
+_unnamed: weakref.WeakValueDictionary[tuple[str, Target], Code] = weakref.WeakValueDictionary()
 _recent: OrderedDict[Key, Code] = OrderedDict()
 _lock = fork_safe(threading.RLock())
 
@@ -42,10 +44,16 @@ def find(key: Key) -> Code | None:
     return None if code is None else keep(key, code)
 
 
+def of_another_name(key: Key) -> Code | None:
+    """The code of a program that differs in its name alone, if there is one."""
+    return _unnamed.get(key[1:])
+
+
 def keep(key: Key, code: Code) -> Code:
     """Remembers code; gives what another thread was quicker to make."""
     with _lock:
         code = _known.setdefault(key, code)
+        _unnamed.setdefault(key[1:], code)
         _recent[key] = code
         _recent.move_to_end(key)
         while len(_recent) > _KEPT:
@@ -64,4 +72,5 @@ def clear() -> None:
     """Forgets the programs compiled by this process; objects in the folder stay."""
     with _lock:
         _known.clear()
+        _unnamed.clear()
         _recent.clear()

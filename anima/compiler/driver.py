@@ -163,17 +163,23 @@ def explain(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Bac
 
 
 def _code(program: Program, backend: Backend, run: PassRun) -> cache.Code:
-    key = program_key(program), backend.target
+    key = program.name, program_key(program), backend.target
     code = cache.find(key)
     if code is None:
-        emitted = run.through(to_text(backend.target), program)
+        *passes, emission = to_text(backend.target)
+        last = run.through(passes, program)
         # Programs that differ in constants and callbacks alone share the code, which keeps none of these alive.
-        last = run.levels["loops"]
-        bare = tuple(replace(b, value=None) if b.role == "const" else b for b in last.buffers)
-        with span("machine code", "pass", program=run.name):
-            modules = backend.load(emitted.texts, emitted.shared)
-        code = cache.keep(key, cache.Code(replace(last, buffers=bare, callbacks=()), emitted.texts, modules,
-                                          emitted.callees, emitted.parallel))
+        bare = replace(last, buffers=tuple(replace(b, value=None) if b.role == "const" else b for b in last.buffers),
+                       callbacks=())
+        equal = cache.of_another_name(key)
+        if equal is not None:
+            code = replace(equal, program=bare)
+        else:
+            emitted = run.through([emission], last)
+            with span("machine code", "pass", program=run.name):
+                modules = backend.load(emitted.texts, emitted.shared)
+            code = cache.Code(bare, emitted.texts, modules, emitted.callees, emitted.parallel)
+        code = cache.keep(key, code)
     return code
 
 

@@ -46,10 +46,10 @@ def statements_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
 
 
 def program_key(program: Program) -> str:
-    """The text of a whole program; values of constants are not part of it."""
+    """The text of a whole program; its name and values of constants are not part of it."""
     names = {b.name: str(i) for i, b in enumerate(program.buffers)}
     head = ";".join(f"{b.role}:{b.dtype}:{b.size}:{b.offset}:{names.get(b.alias or '', '')}" for b in program.buffers)
-    return f"{program.name}|{program.arena}|{program.flushes}|{head}|{statements_key(program.body, names)}"
+    return f"{program.arena}|{program.flushes}|{head}|{statements_key(program.body, names)}"
 
 
 def _write(node: Stmt | Expr, buffers: dict[str, str], kernels: dict[int, int], out: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from anima.compiler import cache, driver
 from anima.compiler.driver import Pass
 from anima.compiler.emitting.emit import Emitted
-from anima.compiler.ir.loops import Program
+from anima.compiler.ir.loops import Buffer, Program
 from anima.compiler.machine import native, objects
 from anima.compiler.machine.target import Target
 from anima.runtime.cpu import Cpu
@@ -38,7 +39,12 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def get(name: str | int, target: Target = TARGET) -> Any:
-    return driver.assemble(Program(str(name), (), ()), Cpu(target))
+    return driver.assemble(program(name), Cpu(target))
+
+
+def program(name: str | int) -> Program:
+    """One that has its name in what is computed, too."""
+    return Program(str(name), (Buffer("x", "f32", zlib.crc32(str(name).encode()), "input"),), ())
 
 
 def test_the_last_64_stay(built: list[str]) -> None:
@@ -55,6 +61,18 @@ def test_the_last_64_stay(built: list[str]) -> None:
     get(1)
     get(2)
     assert built[66:] == ["2"]
+
+
+def test_programs_of_other_names_share_their_code(built: list[str]) -> None:
+    one = get("one")
+    two = driver.assemble(replace(program("one"), name="two"), Cpu(TARGET))
+    assert built == ["one"] and (one.program.name, two.program.name) == ("one", "two")
+    assert two.modules is one.modules and two is not one
+    assert driver.assemble(replace(program("one"), name="two"), Cpu(TARGET)) is two and get("one") is one
+    cache.clear()
+    del one
+    assert driver.assemble(replace(program("one"), name="three"), Cpu(TARGET)).program.name == "three"
+    assert built == ["one", "three"]
 
 
 def test_what_is_in_use_stays(built: list[str]) -> None:

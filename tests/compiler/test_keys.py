@@ -57,7 +57,7 @@ def changed(node: Any, path: str = "p") -> Iterator[tuple[str, Any]]:
     if is_dataclass(node):
         for field in fields(node):
             name, old = field.name, getattr(node, field.name)
-            if name in FREE or (type(node) is Buffer and name in ("value", "name")):
+            if name in FREE or (type(node) in (Buffer, Program) and name in ("value", "name")):
                 continue
             if name == "dtype" and type(node).__name__ in ("NamedValue", "Load"):
                 continue  # that of what they name
@@ -86,7 +86,7 @@ def test_whatever_changes_changes_the_key(where: str) -> None:
 
 def test_what_does_not_change_code_is_no_part_of_the_key() -> None:
     constant = Buffer("renamed", "f32", 4, "output", value=1, alias="x")
-    assert program_key(replace(PROGRAM, buffers=(BUFFERS[0], constant, *BUFFERS[2:]), callbacks=(1,),
+    assert program_key(replace(PROGRAM, name="q", buffers=(BUFFERS[0], constant, *BUFFERS[2:]), callbacks=(1,),
                                body=rename(BODY, {"y": "renamed"}))) == program_key(PROGRAM)
 
 

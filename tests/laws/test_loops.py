@@ -31,7 +31,7 @@ def test_compiled_loops_are_python_loops(program: Program, seed: int) -> None:
         close(anima.jit(program)(x), program(x, unrolled=True))
 
 
-@settings(lawful, max_examples=100)
+@settings(lawful, max_examples=75)
 @given(programs(), seeds, st.booleans(), st.booleans())
 def test_gradients_of_loops(program: Program, seed: int, remember: bool, compiled: bool) -> None:
     with anima.enable_x64(True):
@@ -62,7 +62,7 @@ def test_gradients_of_loops_over_the_budget(program: Program, seed: int, budget:
         np.testing.assert_array_equal(got, want)
 
 
-@settings(lawful, max_examples=30)
+@settings(lawful, max_examples=20)
 @given(programs(), seeds)
 def test_second_derivatives_of_loops(program: Program, seed: int) -> None:
     with anima.enable_x64(True):

@@ -154,15 +154,19 @@ ROWS: list[Row] = [
                                            "b": ["f_image[:2, :3]", "f_11", "f_a"], "mode": ["full", "same", "valid"]}),
     ("signal.detrend({a}, axis={axis}, type='{type}', bp={bp})", {
         "a": ["f_2x", "f_x", "f_2x.T"], "axis": [0, -1], "type": ["linear", "constant"], "bp": [0, 1, "[1, 7]", 500]}),
-    ("signal.welch({a}, fs={fs}, nperseg={size}, nfft={nfft}, noverlap={o}, average='{average}', "
-     "scaling='{scaling}')", {
-        **SEGMENTS, "a": ["f_x", "f_2x"], "o": ["None", 3], "average": ["mean", "median"], "fs": [2.0],
-        "scaling": ["density", "spectrum"]}),
-    ("signal.csd(f_x, f_y, nperseg={size}, nfft={nfft}, detrend={d}, return_onesided={one}, average='{average}')", {
-        **SEGMENTS, "d": ["False", "'linear'"], "one": FLAGS, "average": ["mean", "median"]}),
-    ("signal.stft({a}, nperseg={size}, nfft={nfft}, noverlap={o}, boundary={b}, padded={p})", {
-        **SEGMENTS, "a": ["f_x", "f_2x"], "o": ["None", 3], "b": ["None", "'zeros'", "'even'", "'odd'", "'constant'"],
-        "p": FLAGS}),
+    *(("signal.welch({a}, fs={fs}, nperseg={size}, nfft={nfft}, noverlap={o}, average='{average}', "
+       "scaling='{scaling}')", {"fs": [2.0], **more}) for more in (
+        {**SEGMENTS, "a": ["f_x", "f_2x"], "o": ["None", 3], "average": ["mean"], "scaling": ["density"]},
+        {"size": [15], "nfft": [20], "a": ["f_2x"], "o": ["None", 3], "average": ["mean", "median"],
+         "scaling": ["density", "spectrum"]})),
+    *(("signal.csd(f_x, f_y, nperseg={size}, nfft={nfft}, detrend={d}, return_onesided={one}, average='{average}')",
+       more) for more in ({**SEGMENTS, "d": ["False"], "one": FLAGS, "average": ["mean"]},
+                          {"size": [16], "nfft": [21], "d": ["False", "'linear'"], "one": FLAGS,
+                           "average": ["mean", "median"]})),
+    *(("signal.stft({a}, nperseg={size}, nfft={nfft}, noverlap={o}, boundary={b}, padded={p})", more) for more in (
+        {**SEGMENTS, "a": ["f_x", "f_2x"], "o": ["None", 3], "b": ["'zeros'"], "p": ["True"]},
+        {"size": [15, 16], "nfft": [21], "a": ["f_2x"], "o": [3],
+         "b": ["None", "'zeros'", "'even'", "'odd'", "'constant'"], "p": FLAGS})),
     ("signal.istft(lib.signal.stft(f_2x, fs=2.0, nperseg={size}, nfft={nfft}, noverlap={o})[2], fs=2.0, "
      "nperseg={size}, nfft={nfft}, noverlap={o})[1]", {**SEGMENTS, "o": ["None", 3]}),
     ("fft.{name}({a}, n={n}, norm={norm})", {
