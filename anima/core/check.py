@@ -9,12 +9,13 @@ parameters are closed, and checked in turn.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Any
 
 from anima.core.avals import ShapedArray
-from anima.core.axes import naming
+from anima.core.axes import current, naming
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.trace import aval_of
 from anima.errors import JaxprTypeError
@@ -23,13 +24,16 @@ from anima.errors import JaxprTypeError
 def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr, right: Container[int] = ()) -> None:
     """Checks a program and all programs in it; JaxprTypeError says which equation is wrong, and where.
 
-    Those whose identity is in `right` are known to be right.
+    Those whose identity is in `right` are known to be right, and those that were found to be, where no axes have names.
     """
     program = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     if id(program) in right:
         return
     if isinstance(jaxpr, ClosedJaxpr):
         _check_consts(jaxpr)
+    alone = not current.axes and current.manual is None
+    if alone and program in _right:
+        return
     bound: set[Var] = set()
     _bind(bound, (*program.constvars, *program.invars), lambda: "an argument of the program", program)
     for number, eqn in enumerate(program.eqns):
@@ -44,6 +48,11 @@ def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr, right: Container[int] = ()) -> None:
         _bind(bound, eqn.outvars, partial(_place, number, eqn), program)
     for atom in program.outvars:
         _check_atom(atom, bound, "The program's result")
+    if alone:
+        _right.add(program)
+
+
+_right: weakref.WeakSet[Jaxpr] = weakref.WeakSet()
 
 
 def _place(number: int, eqn: Eqn) -> str:
