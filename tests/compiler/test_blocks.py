@@ -239,6 +239,15 @@ def test_what_the_region_needs_comes_before_it() -> None:
     check(fun, data(120, 4), data(90, 4))
 
 
+def test_what_the_region_makes_again_keeps_what_it_is_made_of() -> None:
+    def fun(q: Any, k: Any, u: Any) -> Any:
+        spread = lax.broadcast_in_dim(jnp.cosh(u), (120, 45, 2), (0, 1))  # in blocks, and as a whole for its maximum
+        weights = jnp.exp(jnp.einsum("id,jed->ije", q, k)) * spread
+        return jnp.einsum("ije,jek->ik", weights, abs(k[..., :2])), spread.max(0)
+
+    check(fun, data(120, 4), data(45, 2, 4), data(120, 45))
+
+
 def test_what_stays_whole() -> None:
     x, y = data(100, 3), data(64, 3)
     check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result

@@ -145,7 +145,6 @@ class _Equations:
                 return region
         return None
 
-
     def around(self, region: _Region) -> tuple[list[Eqn], list[Eqn]] | None:
         """The other equations: those before the region, and those after it. They stay in order, but that what the
         region needs comes before it; None if that has effects."""
@@ -255,7 +254,7 @@ class _Region:
             large |= {v for v in eqn.outvars if _bytes(v) >= self.large}
             last = max([last, *(known.last[v] for v in eqn.outvars if _bytes(v) >= self.least)])
         self._reach_back(known)
-        inside = Counter(v for m in self.members for v in {*_variables(m.eqn)})
+        inside = Counter(v for m in self.members if id(m.eqn) not in self.twice for v in {*_variables(m.eqn)})
         self.exports = [v for m in self.members if id(m.eqn) not in self.twice
                         for v in m.eqn.outvars if inside[v] < known.users[v]]
         kept = {v for m in self.members if isinstance(m.eqn.primitive, _OF_MATRICES)
@@ -266,10 +265,11 @@ class _Region:
     def _reach_back(self, known: _Equations) -> None:
         """Adds what makes large operands of the region, such as masks, of smaller ones or for the region alone."""
         wanted: dict[Atom, set[Cut]] = {}
-        inside: Counter[Atom] = Counter()  # how many members use it
+        inside: Counter[Atom] = Counter()  # how many members use it, of those that stand in the region alone
 
         def note(member: _Member) -> None:
-            inside.update({*_variables(member.eqn)})
+            if id(member.eqn) not in self.twice:
+                inside.update({*_variables(member.eqn)})
             for a, cut in zip(member.eqn.invars, member.operands, strict=True):
                 if a not in self.cuts:
                     wanted.setdefault(a, set()).add(cut)
@@ -283,9 +283,9 @@ class _Region:
                 alone = len(seed) == len(self.sizes) and all(inside[one] == known.users[one] for one in eqn.outvars)
                 if (seed and _bytes(v) >= self.least and (alone or eqn.primitive in _MAKING)
                         and self.take(eqn, {}, seed, number)):
-                    note(self.members[-1])
                     if not alone:
                         self.twice.add(id(eqn))
+                    note(self.members[-1])
                     break
         self.members.sort(key=lambda m: known.places[m.eqn.outvars[0]])
         self.operands = list(dict.fromkeys(a for m in self.members for a in _variables(m.eqn) if a not in self.cuts))
