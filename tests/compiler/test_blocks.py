@@ -248,6 +248,13 @@ def test_what_the_region_makes_again_keeps_what_it_is_made_of() -> None:
     check(fun, data(120, 4), data(45, 2, 4), data(120, 45))
 
 
+def test_dimensions_that_are_cut_are_not_merged() -> None:
+    def fun(q: Any, k: Any, w: Any) -> Any:
+        return (jnp.exp(jnp.einsum("aid,jd->aij", q, k)) * w.reshape(8, 16, 30)) @ k
+
+    check(fun, data(8, 16, 4), data(30, 4), data(128, 30), rtol=1e-4)
+
+
 def test_what_stays_whole() -> None:
     x, y = data(100, 3), data(64, 3)
     check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result

@@ -226,7 +226,9 @@ class _Region:
                 if (len(labels[k]) != 1 or getattr(labels[k][0], "size", self.sizes[d]) != self.sizes[d]
                         or known.setdefault(labels[k][0], d) != d):
                     return False
-        if set(known) & (rule.whole | rule.exchanged | rule.resized) or len(set(known.values())) < len(known):
+        merged = {label for labels in (*rule.operands, *rule.results) for several in labels if len(several) > 1
+                  for label in several}
+        if set(known) & (rule.whole | rule.exchanged | rule.resized | merged) or len({*known.values()}) < len(known):
             return False
         operands, results = ([tuple([known.get(label[0]) if len(label) == 1 else None for label in labels])
                               for labels in terms] for terms in (rule.operands, rule.results))
