@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -157,6 +159,56 @@ def test_writing_is_in_place() -> None:
     held = r[...]
     r[0] = 2.0
     assert r.unsafe_buffer_pointer() != where and held[0] == 1.0
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_the_address_stays_where_nobody_holds_what_was_read(size: int) -> None:
+    r = new_ref(jnp.ones(size))
+    where = r.unsafe_buffer_pointer()
+    sines = anima.jit(lambda r: r.set(jnp.sin(r[...])))
+    for _ in range(3):
+        sines(r)
+        assert r[...].sum() < size
+        r[0] = np.asarray(r[...])[1]
+        np.from_dlpack(r[...])
+    assert r.unsafe_buffer_pointer() == where
+
+
+HELD: dict[str, Callable[[Any], Any]] = {
+    "array": lambda x: x, "of NumPy's": np.asarray, "view": lambda x: np.asarray(x)[1:], "dlpack": np.from_dlpack,
+    "view of dlpack": lambda x: np.from_dlpack(x)[1:], "bytes": lambda x: memoryview(np.asarray(x)),
+    "put": anima.device_put, "reshaped": lambda x: x.reshape(-1, 1), "other reference": new_ref,
+    "frozen": lambda x: freeze(new_ref(x)), "shards": lambda x: x.addressable_shards[0].data}
+
+
+@pytest.mark.parametrize("size", [4, 100_000])
+@pytest.mark.parametrize("name", HELD)
+def test_what_was_read_never_changes(name: str, size: int) -> None:
+    r = new_ref(jnp.ones(size))
+    held = HELD[name](r[...])
+    for write in (lambda: r.set(2.0, 2), lambda: r.set(2.0, slice(1, 3)), lambda: anima.jit(
+            lambda r: r.set(r[...] * 2.0))(r)):
+        write()
+        seen = np.asarray(held[...] if isinstance(held, Ref) else held)
+        np.testing.assert_array_equal(seen, np.ones_like(seen))
+
+
+@pytest.mark.parametrize("write", [anima.jit(lambda r: r.set(r[...] + 1)), lambda r: r.addupdate(1.0)])
+def test_what_was_read_never_changes_while_other_threads_write(write: Callable[[Any], Any]) -> None:
+    r = new_ref(jnp.zeros(200_000))
+    write(r)
+    torn: list[bool] = []
+
+    def reads() -> None:
+        for _ in range(300):
+            held = np.asarray(r[...])
+            torn.append(not (held == held[-1]).all() or not (held == held[0]).all())
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+    while thread.is_alive():
+        write(r)
+    assert len(torn) == 300 and not any(torn)
 
 
 def test_values_are_converted_as_weak_types_are() -> None:
