@@ -261,6 +261,16 @@ class Ref:
         operator("ref_addupdate")(self, idx, x)
 
     @errors.api_boundary
+    def reshape(self, *shape: Any) -> Any:
+        """A view in another shape: what is written to it is written to the reference."""
+        return operator("ref_reshape")(self, *shape)
+
+    @errors.api_boundary
+    def bitcast(self, dtype: Any) -> Any:
+        """A view of the bits as another type; see `reshape`."""
+        return operator("ref_bitcast")(self, dtype)
+
+    @errors.api_boundary
     def __iter__(self) -> Any:
         raise TypeError("A Ref cannot be iterated over. Iterate over what it holds: `for x in r[...]`.")
 

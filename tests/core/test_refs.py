@@ -369,3 +369,35 @@ def test_programs_evaluated_step_by_step_do_what_compiled_ones_do(k: int) -> Non
     assert float(want[0]) == [0, 1, 2][min(max(k + 3 * (k < 0), 0), 2)]
     for x, y in zip(got, want, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_views_in_other_forms(wrap: Any) -> None:
+    want = np.arange(24, dtype=np.float32).reshape(4, 6)
+    r = new_ref(jnp.asarray(want))
+
+    def change(r: Any) -> Any:
+        r.reshape(2, -1)[1, 3:5] = jnp.array([-1.0, -2.0])
+        r.at[1:3].reshape((3, 4)).at[1].addupdate(10.0, 2)
+        r.reshape(24).at[20:].reshape(2, 2)[0] = jnp.zeros(2)
+        bits = r.bitcast(jnp.int32)
+        bits[0] = bits[0] ^ jnp.int32(-2**31)
+        return r.reshape(24).reshape(3, 8).swap(5.0, (0, 7)), r.bitcast(jnp.int16)[...]
+
+    old, halves = wrap(change)(r)
+    want.reshape(2, -1)[1, 3:5] = [-1, -2]
+    want.reshape(-1)[12] += 10
+    want.reshape(-1)[20:22] = 0
+    want[0] *= -1
+    assert old == 7
+    want.reshape(-1)[7] = 5
+    np.testing.assert_array_equal(halves, want.view(np.int16).reshape(4, 6, 2).swapaxes(1, 2).reshape(8, 6))
+    np.testing.assert_array_equal(r[...], want)
+    halves_of = new_ref(jnp.asarray(halves))
+    wide = halves_of.bitcast(jnp.int32)
+    assert (wide.shape, wide.dtype, wide.ndim, wide.size) == ((4, 6), jnp.int32, 2, 24)
+    for error, wrong in (
+            (ValueError, lambda: r.reshape(5, 5)), (NotImplementedError, lambda: r.reshape(24).bitcast("int8")),
+            (ValueError, lambda: r.at[:3].bitcast("float64")), (TypeError, lambda: halves_of.bitcast("bool"))):
+        with anima.enable_x64(True), pytest.raises(error):
+            wrong()
