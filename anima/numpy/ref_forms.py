@@ -23,7 +23,7 @@ from anima.ops.elementwise import bitcast_convert_type
 from anima.ops.shape import moveaxis
 
 
-class Step(NamedTuple):
+class RefStep(NamedTuple):
     """A part of a value, and the value with another such part."""
 
     part: Callable[[Any], Any]
@@ -36,7 +36,7 @@ class FormedRef:
 
     __slots__ = ("dtype", "shape", "steps", "view")
 
-    def __init__(self, view: Any, *steps: Step) -> None:
+    def __init__(self, view: Any, *steps: RefStep) -> None:
         if isinstance(view, FormedRef):
             view, steps = view.view, (*view.steps, *steps)
         self.view, self.steps = view, steps
@@ -112,14 +112,14 @@ class FormedRef:
 
         @errors.api_boundary
         def __getitem__(self, index: Any) -> FormedRef:
-            return FormedRef(self.formed, Step(lambda x: x[index], lambda x, new: x.at[index].set(new)))
+            return FormedRef(self.formed, RefStep(lambda x: x[index], lambda x, new: x.at[index].set(new)))
 
 
 def reshape(ref: Any, *shape: Any) -> FormedRef:
     """A view of a reference, or of a part, in another shape: `r.reshape(4, -1)`. ValueError if sizes do not fit."""
     sizes = canonical_shape(shape[0] if len(shape) == 1 else shape)
     try:
-        return FormedRef(ref, Step(lambda x: reshaped(x, sizes), lambda x, new: reshaped(new, x.shape)))
+        return FormedRef(ref, RefStep(lambda x: reshaped(x, sizes), lambda x, new: reshaped(new, x.shape)))
     except TypeError as error:
         raise ValueError(str(error)) from None
 
@@ -133,14 +133,14 @@ def bitcast(ref: Any, dtype: Any) -> FormedRef:
     new = dtypes.canonicalize_dtype(dtype)
     wide, narrow = ref.dtype.itemsize, new.itemsize
     if wide == narrow:
-        return FormedRef(ref, Step(lambda x: bitcast_convert_type(x, new),
-                                   lambda x, part: bitcast_convert_type(part, x.dtype)))
+        return FormedRef(ref, RefStep(lambda x: bitcast_convert_type(x, new),
+                                      lambda x, part: bitcast_convert_type(part, x.dtype)))
     if ref.ndim < 2:
         raise NotImplementedError("A reference of one dimension cannot be read as a type of another width.")
     if wide < narrow and ref.shape[-2] % (narrow // wide):
         raise ValueError(f"{ref.shape[-2]} rows of {dtypes.name(ref.dtype)} are no whole number of rows of "
                          f"{dtypes.name(new)}.")
-    return FormedRef(ref, Step(lambda x: _rows_as(x, new), lambda x, part: _rows_as(part, x.dtype)))
+    return FormedRef(ref, RefStep(lambda x: _rows_as(x, new), lambda x, part: _rows_as(part, x.dtype)))
 
 
 def _rows_as(x: Any, dtype: Any) -> Any:
