@@ -15,10 +15,10 @@ from anima.api.autodiff import (
     jvp as jvp,
     linear_transpose as linear_transpose,
     linearize as linearize,
-    references as ad,
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+from anima.api.derivatives import references as ad
 from anima.api.devices import (
     block_until_ready as block_until_ready,
     default_backend as default_backend,

@@ -308,6 +308,10 @@ class InconclusiveDimensionOperation(AnimaTypeError):
     """A comparison of symbolic dimensions has no answer for all their values."""
 
 
+class UnexpectedDimVar(Exception):
+    """A symbolic dimension that a function closes over has a variable that no shape of its arguments has."""
+
+
 class ShardingTypeError(AnimaTypeError):
     """Types of operands that are cut along Explicit axes of a mesh, of which there is no one type of the result."""
 

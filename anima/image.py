@@ -23,9 +23,11 @@ from anima import errors as _errors
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.avals import canonicalize_axis
+from anima.core.dims import point_of
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_shape
 from anima.ops.contract import Precision, dot_general
+from anima.ops.elementwise import div
 from anima.ops.shape import moveaxis
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
@@ -130,7 +132,9 @@ def _resampled(image: Any, axes: Sequence[int], sizes: Sequence[int], scale: Seq
 def _nearest(image: Any, axes: Sequence[int], sizes: Sequence[int]) -> Any:
     for axis, new in zip(axes, sizes, strict=True):
         old = image.shape[axis]
-        places = np.floor((np.arange(new, dtype=np.float32) + np.float32(0.5)) * np.float32(old) / np.float32(new))
+        xp: Any = np if point_of(old, new) is None else jnp  # sizes that are not known are the program's
+        places = xp.floor((xp.arange(new, dtype=np.float32) + np.float32(0.5)) * xp.asarray(old, np.float32)
+                          / xp.asarray(new, np.float32))
         image = jnp.take(image, places.astype(np.int32), axis=axis)
     return image
 
@@ -180,8 +184,10 @@ def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antiali
     if how is ResizeMethod.NEAREST:
         return _nearest(image, axes, [sizes[d] for d in axes])
     image = _floating(image)
-    scale = [_weight_dtype(image).type(sizes[d] / image.shape[d] if sizes[d] else 1.0) for d in axes]
-    zero = _weight_dtype(image).type(0)
+    dtype = _weight_dtype(image)
+    scale = [dtype.type(sizes[d] / image.shape[d] if sizes[d] else 1.0) if point_of(sizes[d], image.shape[d]) is None
+             else div(jnp.asarray(sizes[d], dtype), jnp.asarray(image.shape[d], dtype)) for d in axes]
+    zero = dtype.type(0)
     return _resampled(image, axes, [sizes[d] for d in axes], scale, [zero] * len(axes), how, antialias, precision)
 
 

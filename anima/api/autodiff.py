@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from anima import errors, tree
+from anima.api.derivatives import VJP, Pushforward, has_tangent, user_tangent
 from anima.api.described import are_described, differentiable
 from anima.api.jit import jit
 from anima.api.stages import ShapeDtypeStruct, type_of
@@ -22,18 +22,17 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Linear, Zero
-from anima.core.refs import AbstractRef, Ref, check_given_once
+from anima.core.refs import Ref, check_given_once
 from anima.core.source import Transform, within
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
-from anima.transforms.dce import live_part
 from anima.transforms.discharge import without_refs
-from anima.transforms.eager import backward_again, linearize_again, without_last
+from anima.transforms.eager import linearize_again, without_last
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linear_flat
-from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
+from anima.transforms.refs import cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
 from anima.util import fun_name, wraps
 
@@ -71,17 +70,6 @@ def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> t
         return outs + [x for x in aux_leaves if isinstance(x, Array)]
 
     return flat, found
-
-
-def _float0_zeros(aval: ShapedArray) -> np.ndarray:
-    return np.zeros(aval.shape, dtypes.float0)
-
-
-def _user_tangent(t: Any) -> Any:
-    """A tangent or cotangent as users see it: zeros written out, float0 ones as NumPy arrays."""
-    if isinstance(t, Zero):
-        return _float0_zeros(t.aval) if t.aval.dtype == dtypes.float0 else instantiate(t)
-    return t
 
 
 def _check_tangent(primal: Any, tangent: Any, kind: str) -> Any:
@@ -135,7 +123,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     outs, out_tangents = _jvp_on_refs(flat_fun, flat, flat_tangents)
     out_tree, count, join_aux = found
     result = tree.unflatten(out_tree, _arrays(outs[:count]))
-    tangent = tree.unflatten(out_tree, map(_user_tangent, out_tangents[:count]))
+    tangent = tree.unflatten(out_tree, map(user_tangent, out_tangents[:count]))
     return (result, tangent, join_aux(outs[count:])) if has_aux else (result, tangent)
 
 
@@ -164,179 +152,6 @@ def _arrays(outs: Sequence[Any]) -> list[Any]:
     return [x if isinstance(x, Array) else convert(x, aval_of(x).dtype, aval_of(x).weak_type) for x in outs]
 
 
-class Derivative:
-    """The derivative of a function at a point: a linear program, and the values (residuals) that it needs.
-
-    It is a pytree of its residuals, so that programs can return it and take it as an argument.
-    """
-
-    def __init__(self, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, in_avals: Sequence[ShapedArray],
-                 out_avals: Sequence[ShapedArray], mask: Sequence[bool], consts: Sequence[Any]):
-        self.jaxpr, self.in_tree, self.out_tree, self.consts = jaxpr, in_tree, out_tree, consts
-        self.in_avals, self.out_avals, self.mask = tuple(in_avals), tuple(out_avals), tuple(mask)
-
-    def parts(self) -> tuple[Sequence[Any], tuple[Any, ...]]:
-        """(residuals, all else), for pytrees."""
-        return self.consts, (self.jaxpr, self.in_tree, self.out_tree, self.in_avals, self.out_avals, self.mask)
-
-    def __repr__(self) -> str:
-        types = [", ".join(a.str_short() for a in avals) for avals in (self.in_avals, self.out_avals)]
-        return f"<{type(self).__name__} of ({types[0]}) -> ({types[1]})>"
-
-
-class Pushforward(Derivative):
-    """What `linearize` returns: tangents of the arguments -> tangents of the results."""
-
-    @errors.api_boundary
-    def __call__(self, *tangents: Any) -> Any:
-        flat, tangent_tree = tree.flatten(tangents)
-        if tangent_tree != self.in_tree:
-            raise TypeError(f"linearized function called with arguments of structure {tangent_tree}, but the "
-                            f"function was linearized at arguments of structure {self.in_tree}.")
-        for aval, t in zip(self.in_avals, flat, strict=True):
-            _check_linear_input(aval, t)
-        given = [as_array(t) for t, a in zip(flat, self.in_avals, strict=True) if _differentiable(a)]
-        found = iter(eval_jaxpr(live_part(self.jaxpr), self.consts, *given))
-        full = [next(found) if m else Zero(tangent_aval(a)) for m, a in zip(self.mask, self.out_avals, strict=True)]
-        return tree.unflatten(self.out_tree, map(_user_tangent, full))
-
-
-def _differentiable(aval: ShapedArray) -> bool:
-    return tangent_aval(aval).dtype != dtypes.float0
-
-
-def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
-    expected = tangent_aval(aval)
-    if expected.dtype == dtypes.float0:
-        return
-    got = aval_of(tangent)
-    if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-        raise ValueError(f"linearized function called on tangent values inconsistent with the original primal "
-                         "values: got "
-                         f"tangent aval {got} for primal aval {aval} but expected {expected}.")
-
-
-class GradRef:
-    """In the place of a cotangent that was added to a reference."""
-
-    def __repr__(self) -> str:
-        return "GradRef()"
-
-
-class DidntWant:
-    """In the place of a cotangent that was not wanted."""
-
-    def __repr__(self) -> str:
-        return "DidntWant()"
-
-
-class DontWant:
-    """An argument of `with_refs`: that this cotangent is not wanted."""
-
-    def __repr__(self) -> str:
-        return "DontWant()"
-
-
-class GradValue:
-    """An argument of `with_refs`: that this cotangent is returned, as None is."""
-
-    def __repr__(self) -> str:
-        return "GradValue()"
-
-
-for _mark in (GradRef, DidntWant):  # they hold no arrays
-    tree.register_pytree_node(_mark, lambda mark: ((), None), lambda _, __, mark=_mark: mark())
-references = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)
-
-
-class VJP(Derivative):
-    """What `vjp` returns: cotangent of the result -> tuple of cotangents of the arguments."""
-
-    @errors.api_boundary
-    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
-        """The same function, which adds cotangents to references.
-
-        Args:
-          refs: for each argument, or each leaf of one, a reference to an array of its type; `ad.GradValue()` or None
-            for a cotangent that is returned, `ad.DontWant()` for one that is not.
-
-        Returns:
-          A function from a cotangent of the result to cotangents of the arguments, where `GradRef()` stands for one
-          that was added to a reference, `DidntWant()` for one that was not wanted.
-
-        >>> total = anima.new_ref(jnp.zeros(2))
-        >>> for x in jnp.array([[1., 2.], [3., 4.]]):
-        ...     _ = vjp(lambda x: jnp.sum(x ** 2), x)[1].with_refs(total)(1.0)
-        >>> total
-        Ref([ 8., 12.], dtype=float32)
-        """
-        places = tree.broadcast_prefix(refs, tree.unflatten(self.in_tree, range(self.in_tree.num_leaves)),
-                                       is_leaf=lambda x: x is None, what="with_refs")
-        self._refuse_refs([isinstance(ref, DontWant) for ref in places])
-        for ref, aval in zip(places, self.in_avals, strict=True):
-            if isinstance(ref, Ref) and (ref.shape, ref.dtype) != (aval.shape, tangent_aval(aval).dtype):
-                raise ValueError(f"with_refs: a cotangent of type {tangent_aval(aval).str_short()} cannot be added to "
-                                 f"a reference of type {ref.aval!r}.")
-
-        @errors.api_boundary
-        def pull(ct: Any) -> Any:
-            grads, in_tree = tree.flatten(self._pulled((ct,)))
-            for ref, grad in zip(places, grads, strict=True):
-                if isinstance(ref, Ref):
-                    addupdate_p.bind(ref, grad, levels=())
-            return tree.unflatten(in_tree, [GradRef() if isinstance(r, Ref) else DidntWant() if isinstance(r, DontWant)
-                                            else g for r, g in zip(places, grads, strict=True)])
-
-        return pull
-
-    def flat(self, cts: Sequence[Any]) -> list[Any]:
-        """Flat cotangents of the arguments, `Zero` where they are."""
-        given = [ct for ct, m in zip(cts, self.mask, strict=True) if m]
-        with within(Transform("transpose")):
-            found = iter(backward_again(self.jaxpr, self.consts, given))
-        return [next(found) if _differentiable(a) else Zero(tangent_aval(a)) for a in self.in_avals]
-
-    def _refuse_refs(self, unwanted: Sequence[bool]) -> None:
-        """ValueError for cotangents of references, which are not among what is given back."""
-        for aval, leave in zip(self.in_avals, unwanted, strict=True):
-            if isinstance(aval, AbstractRef) and _differentiable(aval.inner_aval) and not leave:
-                raise ValueError(f"vjp with respect to a reference of type {aval!r}: only arrays have cotangents. Say "
-                                 "with_refs(ad.DontWant()) of the reference, or differentiate with respect to its "
-                                 "value.")
-
-    @errors.api_boundary
-    def __call__(self, *out_cts: Any) -> Any:
-        self._refuse_refs([False] * len(self.in_avals))
-        return self._pulled(out_cts)
-
-    def _pulled(self, out_cts: Sequence[Any]) -> Any:
-        if len(out_cts) != 1:
-            raise TypeError(f"The function returned by vjp takes one argument, with the structure of the function's "
-                            f"output, but got {len(out_cts)}.")
-        cts, ct_tree = tree.flatten(out_cts[0])
-        if ct_tree != self.out_tree:
-            raise ValueError(f"unexpected tree structure of argument to vjp function: got {ct_tree}, but expected to "
-                             "match "
-                             f"{self.out_tree}")
-        checked = []
-        for ct, aval in zip(cts, self.out_avals, strict=True):
-            expected = tangent_aval(aval)
-            if expected.dtype == dtypes.float0:
-                checked.append(Zero(expected))
-                continue
-            got = aval_of(ct)
-            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                raise ValueError(f"unexpected Anima type (e.g. shape/dtype) for argument to vjp function: got {got}, "
-                                 f"but expected {expected} because the corresponding output of the function had type "
-                                 f"{aval}")
-            checked.append(as_array(ct))
-        return tree.unflatten(self.in_tree, map(_user_tangent, self.flat(checked)))
-
-
-for _kind in (Pushforward, VJP):
-    tree.register_pytree_node(_kind, Derivative.parts, lambda rest, consts, kind=_kind: kind(*rest, consts))
-
-
 def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, kind: type[Any]) -> tuple[Any, ...]:
     """(out, derivative of `kind`, aux)."""
     flat, in_tree = tree.flatten(primals)
@@ -346,11 +161,15 @@ def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool,
     flat = list(map(as_operand, flat))
     avals = list(map(aval_of, flat))
     named = within(Transform("jvp"))(flat_fun)
-    outs, mask, jaxpr, consts = linearize_again(named, flat, list(map(_differentiable, avals)))
+    outs, mask, jaxpr, consts = linearize_again(named, flat, list(map(has_tangent, avals)))
     out_tree, count, join_aux = found
     further = sum(mask[count:])
+    more: tuple[Any, ...] = ()
+    if kind is VJP:
+        places = {id(x): k for k, x in reversed([*enumerate(flat)])}
+        more = (tuple([places.get(id(c)) for c in consts]),)
     derivative = kind(without_last(jaxpr, further) if further else jaxpr, in_tree, out_tree, avals,
-                      map(aval_of, outs[:count]), mask[:count], consts)
+                      map(aval_of, outs[:count]), mask[:count], *more, consts)
     return tree.unflatten(out_tree, _arrays(outs[:count])), derivative, join_aux(outs[count:])
 
 
@@ -490,7 +309,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, ha
         _check_scalar(value)
         check_output_dtype(value, "grad", holomorphic)
         aval = aval_of(value)
-        grads = tree.unflatten(pull.in_tree, map(_user_tangent, pull.flat([_one(aval)])))
+        grads = tree.unflatten(pull.in_tree, map(user_tangent, pull.flat([_one(aval)])))
         grad_out = grads[0] if isinstance(argnums, (int, np.integer)) else grads
         return ((value, aux), grad_out) if has_aux else (value, grad_out)
 
@@ -552,7 +371,7 @@ def _transposed(jaxpr: Jaxpr, avals: Sequence[ShapedArray], in_tree: Any, out_tr
         if (got.shape, got.dtype) != (aval.shape, aval.dtype):
             raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
     found_cts = backward(jaxpr, consts, list(map(Linear, avals)), list(map(as_array, cts)))
-    return tree.unflatten(in_tree, map(_user_tangent, found_cts))
+    return tree.unflatten(in_tree, map(user_tangent, found_cts))
 
 
 def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,

@@ -7,6 +7,7 @@ batched and compiled once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,14 @@ def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: 
     """Runs a program made by `discharge_jaxpr` on arrays, and on references that it changes at `changed`: in place,
     unless others may see their memory."""
     executable = executable_of(closed, name, changed)
+    with ExitStack() as turns:
+        for k in sorted(changed, key=lambda k: id(args[k])):  # in one order, or threads may wait for each other
+            turns.enter_context(args[k].turn)
+        return _run_on_refs(executable, closed, changed, name, args)
+
+
+def _run_on_refs(executable: Any, closed: ClosedJaxpr, changed: tuple[int, ...], name: str,
+                 args: Sequence[Any]) -> list[Any]:
     checking = config.debug_nans or config.debug_infs
     values = []
     for k, x in enumerate(args):

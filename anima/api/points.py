@@ -24,8 +24,7 @@ import numpy as np
 
 from anima import tree
 from anima.api.stages import ShapeDtypeStruct
-from anima.config import make_user_context
-from anima.core.dims import Point, Size, SymbolicDim
+from anima.core.dims import Point, Size, SymbolicDim, here
 from anima.errors import InconclusiveDimensionOperation
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
@@ -37,7 +36,6 @@ _TRIES = 4000
 _FURTHER = ((1, 4), (200, 400), (3000, 3300))  # where else a function is looked at: sizes, of each variable, ...
 _MOST_ELEMENTS = 1 << 21                         # ... whose product is at most this one
 _FEW = (2, 2)  # values of some variables, where the others are larger
-here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
 
 

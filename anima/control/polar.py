@@ -90,14 +90,14 @@ def _polar(x: Any, most: int, eps: float) -> tuple[Any, Any, Any, Any]:
 
     def more(state: Any) -> Any:
         _, count, converged = state
-        return and_(lt(count, most), converged == np.False_)
+        return and_(converged == np.False_, lt(count, most))
 
     def step(state: Any) -> Any:
         x, count, _ = state
         a, b, c, least = (dynamic_index_in_dim(weights[:, k], count, keepdims=False) for k in range(4))
         new = _step(x, a, b, c)
         # The first steps hardly move large singular values, while small ones are far from 1.
-        done = and_(gt(least, 1 - near), lt(_norm(sub(new, x)), mul(_norm(new), near)))
+        done = and_(lt(_norm(sub(new, x)), mul(_norm(new), near)), gt(least, 1 - near))
         return new, count + 1, done
 
     u, count, converged = while_loop(more, step, (start, 0, np.False_))

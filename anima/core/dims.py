@@ -14,33 +14,32 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from anima.core.simplex import NUMBER, Form, least
-from anima.errors import InconclusiveDimensionOperation
+from anima.config import make_user_context
+from anima.core.simplex import least
+from anima.core.size_terms import (
+    Bounds,
+    Indeterminate,
+    Monomial,
+    facts_of,
+    interval,
+    key,
+    rewritten,
+    rounded,
+    times,
+    without,
+)
+from anima.errors import InconclusiveDimensionOperation, UnexpectedDimVar
 
-Bounds = tuple[float, float]
 _INSIDE = ("anima", "numpy", "opt_einsum", "ml_dtypes")  # whose own questions an example answers
-_MOST_MONOMIALS = 24  # that facts are looked for of
 _MOST_DIVISIONS = 32
 
 
-class Indeterminate(NamedTuple):
-    """A variable (`parts` are empty) or an operation of two sizes that is no polynomial."""
-
-    name: str
-    parts: tuple[Any, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.parts))})" if self.parts else self.name
-
-
-Monomial = tuple[tuple[Indeterminate, int], ...]  # atoms with their powers, by name
 Size = Any  # an int or a SymbolicDim
 
 
-def _key(monomial: Monomial) -> Any:
-    return [(bool(a.parts), str(a), power) for a, power in monomial]
+here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
 
 
 class SymbolicDim:
@@ -49,7 +48,7 @@ class SymbolicDim:
     __slots__ = ("scope", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int], scope: Any) -> None:
-        self.terms = tuple(sorted(terms.items(), key=lambda pair: _key(pair[0]), reverse=True))
+        self.terms = tuple(sorted(terms.items(), key=lambda pair: key(pair[0]), reverse=True))
         self.scope = scope
 
     @staticmethod
@@ -58,7 +57,7 @@ class SymbolicDim:
 
     def _of(self, terms: Mapping[Monomial, int]) -> Size:
         """The size with these terms: an int, if it is known."""
-        left = {m: c for m, c in terms.items() if c}
+        left = {m: c for m, c in rewritten(terms, self.scope.rules).items() if c}
         return SymbolicDim(left, self.scope) if any(left) else left.get((), 0)
 
     def _terms_of(self, other: Any) -> dict[Monomial, int] | None:
@@ -90,10 +89,7 @@ class SymbolicDim:
         total: dict[Monomial, int] = {}
         for m, c in self.terms:
             for n, d in given.items():
-                powers = dict(m)
-                for atom, power in n:
-                    powers[atom] = powers.get(atom, 0) + power
-                both = tuple(sorted(powers.items(), key=lambda pair: _key((pair,))))
+                both = times(m, n)
                 total[both] = total.get(both, 0) + c * d
         return self._of(total)
 
@@ -161,13 +157,13 @@ class SymbolicDim:
         """
         known = self.scope.bounds.get(self.terms)
         if known is None:
-            known = _interval(self, SymbolicDim.bounds)
+            known = interval(self, SymbolicDim.bounds)
             if self.scope.limits or any(atom.parts for monomial, _ in self.terms for atom, _ in monomial):
-                facts = _facts(self)
+                facts = facts_of(self)
                 low, high = least(dict(self.terms), facts), -least(dict((-self).terms), facts)
                 if low == math.inf or high == -math.inf:
                     raise ValueError(f"Unsatisfiable constraints: {', '.join(self.scope.constraints)}")
-                known = max(known[0], _rounded(math.ceil, low)), min(known[1], _rounded(math.floor, high))
+                known = max(known[0], rounded(math.ceil, low)), min(known[1], rounded(math.floor, high))
             self.scope.bounds[self.terms] = known
         return known
 
@@ -217,6 +213,9 @@ class SymbolicDim:
 
     __index__ = __int__
 
+    def __jax_array__(self) -> int:
+        return index_of(self)
+
     def __repr__(self) -> str:
         text = ""
         for monomial, c in self.terms:
@@ -256,7 +255,7 @@ def _divided(dim: SymbolicDim, by: Mapping[Monomial, int]) -> tuple[Size, Size]:
     out: dict[Monomial, int] = {}
     left: dict[Monomial, int] = {}
     for monomial, c in dim.terms:
-        found = _without(monomial, divisor)
+        found = without(monomial, divisor)
         whole = found is not None
         q, r = divmod(c, d) if whole and not divisor else (c // d, 0) if whole and c % d == 0 else (0, c)
         if q:
@@ -281,7 +280,7 @@ def _exact_quotient(dim: SymbolicDim, by: Mapping[Monomial, int]) -> Size | None
         if isinstance(rest, int):
             return None if rest else quotient
         top = max(dict(rest.terms), key=order)
-        factor, left = _without(top, lead), dict(rest.terms)[top] % by[lead]
+        factor, left = without(top, lead), dict(rest.terms)[top] % by[lead]
         if factor is None or left:
             return None
         term = dim._of({factor: dict(rest.terms)[top] // by[lead]})
@@ -289,64 +288,12 @@ def _exact_quotient(dim: SymbolicDim, by: Mapping[Monomial, int]) -> Size | None
     return None
 
 
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """A quotient of two products; None if it is no product."""
-    powers = dict(monomial)
-    for atom, power in divisor:
-        powers[atom] = powers.get(atom, 0) - power
-    return None if min(powers.values(), default=0) < 0 else tuple((a, p) for a, p in powers.items() if p)
-
-
 def _known(size: Size) -> Size:
     """A number, for a size that can be that one alone, as by a constraint."""
     if not isinstance(size, SymbolicDim):
         return size
-    low, high = size.bounds() if size.scope.limits else _interval(size)
+    low, high = size.bounds() if size.scope.limits else interval(size)
     return int(low) if low == high else size
-
-
-def _rounded(towards: Callable[[Any], int], x: Any) -> float:
-    return x if math.isinf(x) else towards(x)
-
-
-def _facts(dim: SymbolicDim) -> list[Form]:
-    """What is never negative, and has to do with a size: constraints, and what holds of the products in it."""
-    facts: list[Any] = [dict(limit.terms) for limit in dim.scope.limits]
-    waiting: list[Any] = [m for form in [dict(dim.terms), *facts] for m in form]
-    met: set[Any] = {NUMBER}
-    while waiting and len(met) <= _MOST_MONOMIALS:
-        monomial = waiting.pop(0)
-        if monomial in met:
-            continue
-        met.add(monomial)
-        low, high = _interval(SymbolicDim({monomial: 1}, dim.scope))
-        found: list[Form] = [{monomial: 1, NUMBER: -int(low)}] if low > -math.inf else []
-        found += [{monomial: -1, NUMBER: int(high)}] if high < math.inf else []
-        for atom, _ in monomial:
-            found += [dict(s.terms) for s in _facts_of(atom, dim) if isinstance(s, SymbolicDim)]
-        facts += found
-        waiting += [m for form in found for m in form]
-    return facts
-
-
-def _facts_of(atom: Indeterminate, dim: SymbolicDim) -> list[Size]:
-    """Sizes that are never negative, by what an operation is."""
-    if not atom.parts:
-        return []
-    own = SymbolicDim({((atom, 1),): 1}, dim.scope)
-    x, y = atom.parts
-    if atom.name == "max":
-        return [own - x, own - y]
-    if atom.name == "min":
-        return [x - own, y - own]
-    quotient = SymbolicDim({((Indeterminate("floordiv", atom.parts), 1),): 1}, dim.scope)
-    rest = x - y * quotient
-    found = [rest - own, own - rest] if atom.name == "mod" else []
-    low_x, low_y = [_interval(p)[0] if isinstance(p, SymbolicDim) else p for p in (x, y)]
-    if low_y > 0:
-        found += [rest, y - 1 - rest]
-        found += [x - own] if low_x >= 0 else []
-    return found
 
 
 def _names(atom: Indeterminate) -> Iterator[str]:
@@ -395,46 +342,6 @@ OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
     "max": max_size,
     "min": min_size,
 }
-
-
-def _times(x: float, y: float) -> float:
-    return x * y if x and y else 0
-
-
-def _interval(dim: SymbolicDim, of_parts: Callable[[SymbolicDim], Bounds] | None = None) -> Bounds:
-    """The sum of the bounds of the terms; `of_parts` gives those of what operations are of."""
-    low = high = 0.0
-    for monomial, c in dim.terms:
-        a, b = 1.0, 1.0
-        for atom, power in monomial:
-            lo, hi = _atom_bounds(atom, of_parts or _interval)
-            for _ in range(power):
-                ends = [_times(x, y) for x in (a, b) for y in (lo, hi)]
-                a, b = min(ends), max(ends)
-            if power % 2 == 0:
-                a = max(a, 0) if len(monomial) == 1 else a
-        low, high = low + min(_times(a, c), _times(b, c)), high + max(_times(a, c), _times(b, c))
-    return low, high
-
-
-def _atom_bounds(atom: Indeterminate, of_parts: Callable[[SymbolicDim], Bounds]) -> Bounds:
-    if not atom.parts:
-        return 1, math.inf
-    (a, b), (c, d) = [of_parts(p) if isinstance(p, SymbolicDim) else (p, p) for p in atom.parts]
-    if atom.name == "max":
-        return max(a, c), max(b, d)
-    if atom.name == "min":
-        return min(a, c), min(b, d)
-    if c <= 0:
-        return -math.inf, math.inf
-    if atom.name == "mod":
-        return 0, d - 1
-    ends = [
-        -1.0 if x < 0 and y == math.inf else 0.0 if y == math.inf else x if math.isinf(x) else x // y
-        for x in (a, b)
-        for y in (c, d)
-    ]
-    return min(ends), max(ends)
 
 
 # ---------------------------------------------------------------- one value of each variable
@@ -501,7 +408,13 @@ class Dim(int):
 
 
 def index_of(x: Any) -> int:
-    """`operator.index(x)`, which of a size keeps what it is the value of."""
+    """`operator.index(x)`, which of a size keeps what it is the value of; of a size that the function closes over, that
+    is its value at the point that the function is traced for."""
+    if isinstance(x, SymbolicDim) and here.value is not None:
+        if unknown := sorted(x.names() - here.value.values.keys()):
+            raise UnexpectedDimVar(f"The size {x} has the dimension variables {', '.join(unknown)}, which are in no "
+                                   "shape of the arguments.")
+        return here.value.dim(x)
     return x if isinstance(x, Dim) else operator.index(x)
 
 

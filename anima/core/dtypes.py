@@ -494,7 +494,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         try:
             other = np_dtype(one)
         except TypeError:
-            raise ValueError(f"Unrecognized {kind=} expected one of {list(_KINDS)}, or a dtype") from None
+            wrong = ValueError if isinstance(one, str) else TypeError
+            raise wrong(f"Unrecognized {kind=} expected one of {list(_KINDS)}, or a dtype") from None
         if dtype == other:
             return True
     return False

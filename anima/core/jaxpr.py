@@ -60,12 +60,16 @@ class Literal:
         return hash(self.val.item())
 
     def __repr__(self) -> str:
-        return show.literal_text(self.val)
+        text = show.literal_text(self.val)
+        kind = _TYPED.get(self.val.dtype.kind)
+        return f"Literal({kind}({text}, dtype={self.val.dtype}))" if kind else f"Literal({text})"
 
     def pretty_print(self, context: Any = None, *, print_dtype: bool = True) -> str:
-        return f"{self!r}:{self.aval.str_short()}" if print_dtype else repr(self)
+        text = show.literal_text(self.val)
+        return f"{text}:{self.aval.str_short()}" if print_dtype else text
 
 
+_TYPED = {"i": "TypedInt", "u": "TypedInt", "c": "TypedComplex"}  # as such numbers are written
 Atom = Var | Literal
 
 

@@ -17,12 +17,11 @@ import itertools
 import mmap
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from anima import granted
-from anima.core.array import ConcreteArray
 
 LEAST = 1 << 18          # bytes from which a result comes out of the pool
 MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together; of little memory ...
@@ -71,9 +70,16 @@ def filled(fun: Callable[..., Any], args: Sequence[Any], shape: tuple[int, ...],
            nbytes: int) -> np.ndarray:
     """`fun(*args, out=...)` in memory from `empty`, which nothing else can write to afterwards."""
     array = empty(shape, dtype, nbytes)
-    memory: Any = (ctypes.c_char * nbytes).from_address(array.ctypes.data)
-    fun(*args, out=np.ndarray(shape, dtype, memory))
+    fun(*args, out=opened(array))
     return array
+
+
+def opened(array: np.ndarray) -> np.ndarray:
+    """A row-major array as one that can be written to, for who has it alone, and holds it as long."""
+    if array.flags.writeable:
+        return array
+    memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    return np.ndarray(array.shape, array.dtype, memory)
 
 
 def copied(value: Any, dtype: np.dtype) -> np.ndarray:
@@ -88,7 +94,13 @@ def _copy(value: np.ndarray, out: np.ndarray) -> None:
     np.copyto(out, value)
 
 
-def is_exclusive(array: ConcreteArray) -> bool:
+class Holder(Protocol):
+    """What holds elements."""
+
+    def elements(self) -> np.ndarray: ...
+
+
+def is_exclusive(array: Holder) -> bool:
     """Whether nothing but this array, which the caller holds, can see its elements: they may be written over."""
     value = array.elements()
     if sys.getrefcount(value) > _FREE + 1:  # the array's and ours

@@ -179,16 +179,17 @@ class AbstractMesh(_BaseMesh):
     __module__ = "anima.sharding"
     abstract_device: AbstractDevice | None
 
-    def __init__(self, axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *,
-                 abstract_device: AbstractDevice | None = None) -> None:
+    def __new__(cls, axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *,
+                abstract_device: AbstractDevice | None = None) -> AbstractMesh:
         names, sizes = _axis_names(axis_names), tuple(axis_sizes)
         if len(names) != len(sizes):
             raise ValueError(f"AbstractMesh needs as many axis_sizes as axis_names, got {sizes} and {names}.")
-        types = _axis_types("AbstractMesh", names, axis_types)
+        types, self = _axis_types("AbstractMesh", names, axis_types), object.__new__(cls)
         for field, value in (("axis_names", names), ("axis_sizes", sizes), ("axis_types", types),
                              ("abstract_device", abstract_device),
                              ("_hash", hash((names, sizes, types, abstract_device)))):
             object.__setattr__(self, field, value)
+        return self
 
     def __eq__(self, other: object) -> bool:
         if self is other:

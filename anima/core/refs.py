@@ -13,13 +13,14 @@ reference has by now, made of whatever the trace it belongs to computes with. So
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from anima import errors
-from anima.core import dtypes
+from anima.core import dtypes, memory
 from anima.core.array import Array, ConcreteArray, operator
 from anima.core.avals import AbstractValue, Shape, ShapedArray
 from anima.core.layout import row_major
@@ -260,6 +261,16 @@ class Ref:
         operator("ref_addupdate")(self, idx, x)
 
     @errors.api_boundary
+    def reshape(self, *shape: Any) -> Any:
+        """A view in another shape: what is written to it is written to the reference."""
+        return operator("ref_reshape")(self, *shape)
+
+    @errors.api_boundary
+    def bitcast(self, dtype: Any) -> Any:
+        """A view of the bits as another type; see `reshape`."""
+        return operator("ref_bitcast")(self, dtype)
+
+    @errors.api_boundary
     def __iter__(self) -> Any:
         raise TypeError("A Ref cannot be iterated over. Iterate over what it holds: `for x in r[...]`.")
 
@@ -345,29 +356,34 @@ class Cell(Ref):
 
 
 class EagerCell(Cell):
-    """A reference to memory of its own. While others may see this memory (`shared`), writing takes a copy first."""
+    """A reference to memory of its own. Once others may see this memory (`shared`), writing takes a copy first, unless
+    they are gone by then. Threads take turns: what one reads, another does not write to meanwhile."""
 
-    __slots__ = ("shared",)
+    __slots__ = ("shared", "turn")
 
     def __init__(self, trace: Any, value: ConcreteArray, aval: AbstractRef):
         super().__init__(trace, value.elements(), aval)
         self.shared = True
+        self.turn = threading.RLock()  # a callback of a program that writes may read
 
     def whole(self) -> ConcreteArray:
-        self.shared = True
-        return ConcreteArray(self.value, self.aval.inner_aval)
+        return ConcreteArray(self.elements(), self.aval.inner_aval)
 
     def replace(self, value: ConcreteArray) -> None:
-        self.value, self.shared = value.elements(), True
+        with self.turn:
+            self.value, self.shared = value.elements(), True
 
     def elements(self) -> np.ndarray:
-        """The elements, for code of Anima's that neither writes to them nor hands them on."""
-        return self.value
+        """The elements, for code of Anima's that does not write to them."""
+        with self.turn:
+            self.shared = True
+            return self.value
 
     def exclusive(self) -> np.ndarray:
-        """The elements, in memory that nobody else sees."""
-        if self.shared:
-            self.value, self.shared = np.array(self.value, order="C"), False
+        """The elements, in memory that nobody else sees until this thread's turn ends."""
+        if self.shared and not memory.is_exclusive(self):
+            self.value = np.array(self.value, order="C")
+        self.shared = False
         return self.value
 
     def take_over(self, value: np.ndarray) -> None:
@@ -379,23 +395,22 @@ class EagerCell(Cell):
         if place is None or not place:
             return super().read(levels, operands) if place is None else self.whole()
         inner = self.aval.inner_aval
-        part = np.array(self.value[place], order="C")
+        with self.turn:
+            part = np.array(self.value[place], order="C")
         rank = part.ndim - len(getattr(inner.dtype, "element_shape", ()))
         return ConcreteArray(part, inner.update(shape=part.shape[:rank]))
 
     def write(self, levels: Levels, operands: Sequence[Any], new: Any, method: str) -> None:
         place = self._basic(levels, operands)
-        if place is None or isinstance(self.aval.dtype, dtypes.ExtendedDType):
-            super().write(levels, operands, new, method)
-        elif not place and method == "set":
-            self.replace(new)
-        else:
-            memory = self.exclusive()
-            if not memory.flags.writeable:  # of the run time's, which only compiled code may write to
-                memory = self.value = memory.copy()
-            given = new.elements()
-            with np.errstate(all="ignore"):
-                memory[place] = given if method == "set" else np.add(memory[place], given, dtype=memory.dtype)
+        with self.turn:
+            if place is None or isinstance(self.aval.dtype, dtypes.ExtendedDType):
+                super().write(levels, operands, new, method)
+            elif not place and method == "set":
+                self.replace(new)
+            else:
+                own, given = memory.opened(self.exclusive()), new.elements()
+                with np.errstate(all="ignore"):
+                    own[place] = given if method == "set" else np.add(own[place], given, dtype=own.dtype)
 
     def _basic(self, levels: Levels, operands: Sequence[Any]) -> tuple[Any, ...] | None:
         """The index, if it is one of known integers within bounds and slices; None for others."""
@@ -416,16 +431,16 @@ class EagerCell(Cell):
         return tuple([next(values) if isinstance(e, Array) else e for e in indices(levels, operands)[0]])
 
     def unsafe_buffer_pointer(self) -> int:
-        return self.value.ctypes.data
+        with self.turn:
+            return self.exclusive().ctypes.data
 
     def __deepcopy__(self, memo: Any) -> EagerCell:
-        return EagerCell(self.trace, ConcreteArray(self.value.copy(), self.aval.inner_aval), self.aval)
+        return EagerCell(self.trace, self.whole(), self.aval)
 
     def __repr__(self) -> str:
         if self.ended:
             return f"Ref({self.aval.inner_aval.str_short()}, {self.ended})"
-        array = repr(ConcreteArray(self.value.copy(), self.aval.inner_aval))
-        return "Ref" + array.removeprefix("Array")
+        return "Ref" + repr(self.whole()).removeprefix("Array")
 
     __str__ = __repr__
 

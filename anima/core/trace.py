@@ -25,6 +25,7 @@ from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, scalar_type, standing
 from anima.core.explicit import typed
 from anima.core.leaks import holder
+from anima.core.literals import TypedNumber
 from anima.core.placement import elsewhere, moved, place, placed_results
 from anima.core.primitive import Primitive
 from anima.core.quiet import hush, restore
@@ -42,6 +43,7 @@ class Trace:
     holds_refs = True  # those made under it are cells of its own
     recalls = False    # it knows an operation again by its parameters, where these are the same things
     derives = False    # it only adds tangents to what its parent does
+    asks_numbers = False  # operations of arrays and Python's numbers are given these as such, not as arrays
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -226,6 +228,8 @@ def aval_of(x: Any) -> ShapedArray:
         return ShapedArray(x.shape, dtypes.array_dtype(x))
     if isinstance(x, Ref):
         return x.aval  # type: ignore[return-value]
+    if isinstance(x, TypedNumber):
+        return scalar_type(x.dtype, True)
     for number in (int, float, complex):
         if isinstance(x, number):  # of a subclass: an IntEnum, a unit of measure
             return aval_of(number(x))  # type: ignore[arg-type]

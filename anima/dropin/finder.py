@@ -43,8 +43,8 @@ _INNER = {f"jax._src.{file}": ours for ours, files in {
     "anima.interpreters.mlir": "interpreters.mlir",
     "anima.interpreters.partial_eval": "interpreters.partial_eval",
     "anima.interpreters.pxla": "interpreters.pxla",
-    "anima.lax": "lax lax.control_flow lax.control_flow.conditionals lax.control_flow.loops lax.convolution lax.lax "
-                 "lax.parallel lax.slicing lax.special lax.windowed_reductions",
+    "anima.lax": "lax lax.control_flow lax.control_flow.conditionals lax.control_flow.loops lax.convolution lax.fft "
+                 "lax.lax lax.parallel lax.slicing lax.special lax.windowed_reductions",
     "anima.lax.linalg": "lax.linalg",
     "anima.nn": "nn nn.functions",
     "anima.nn.initializers": "nn.initializers",

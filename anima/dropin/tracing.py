@@ -17,8 +17,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from anima import tree
-from anima.core import trace as core
+from anima.core import memory, trace as core
+from anima.core.array import ConcreteArray
 from anima.core.avals import tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
@@ -38,6 +41,7 @@ class Trace(core.Trace, metaclass=_AnyTrace):
     """An interpreter whose methods are told of operations by their kinds."""
 
     parent_trace: core.Trace | None = None
+    asks_numbers = True
 
     def __init__(self) -> None:
         super().__init__(getattr(self, "parent_trace", None))
@@ -64,7 +68,9 @@ class Trace(core.Trace, metaclass=_AnyTrace):
             program = params["call_jaxpr"]
             rest = {key: value for key, value in params.items() if key != "call_jaxpr"}
             return self.process_call(primitive, self._function(program), args, rest)
-        return self.process_primitive(primitive, args, params)
+        arrays = [ConcreteArray(memory.copied(x, x.dtype), core.aval_of(x)) if isinstance(x, (np.ndarray, np.generic))
+                  else x for x in args]
+        return self.process_primitive(primitive, arrays, params)
 
     def process_primitive(self, primitive: Primitive, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
         """The results of an operation: one, or a list if `primitive.multiple_results`."""

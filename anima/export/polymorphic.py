@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, NoReturn
 
 from anima import errors, tree
-from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, here, is_symbolic, symbolic_sizes
+from anima.api.points import POINTS, Fit, Tried, at_points, fit_shape, is_symbolic, symbolic_sizes
 from anima.config import config
 from anima.core.avals import ShapedArray
-from anima.core.dims import Size, SymbolicDim
+from anima.core.dims import Size, SymbolicDim, here
 from anima.core.format import FormatError, Reader, Writer
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.trace import aval_of
@@ -177,6 +177,7 @@ class SymbolicExported(Exported):
                     f"Cannot solve for values of dimension variables {', '.join(names)}: only sizes that are "
                     "linear in one variable can be solved",
                     found,
+                    why="",
                 )
             (where, size, value), (name, slope, rest) = solved
             found[name], remainder = divmod(value - rest, slope)
@@ -209,13 +210,15 @@ class SymbolicExported(Exported):
                 )
         return found
 
-    def _mismatch(self, problem: str, found: Mapping[str, int]) -> NoReturn:
+    def check_solvable(self) -> None:
+        """ValueError if the shapes of arguments do not tell the values of all variables."""
+        self._solved([[_at(n, self.points[0]) for n in a.shape] for a in self.in_avals])
+
+    def _mismatch(self, problem: str, found: Mapping[str, int],
+                  why: str = "Input shapes do not match the polymorphic shapes specification. ") -> NoReturn:
         wanted = ", ".join(f"{self._argument(k)}.shape = {_text(a.shape)}" for k, a in enumerate(self.in_avals))
         known = ", ".join(f"{name} = {n}" for name, n in found.items() if n > 0)
-        raise ValueError(
-            f"Input shapes do not match the polymorphic shapes specification. {problem}. The "
-            f"specifications are {wanted}{f'; so {known}' if known else ''}."
-        )
+        raise ValueError(f"{why}{problem}. The specifications are {wanted}{f'; so {known}' if known else ''}.")
 
     # ---------------------------------------------------------------- bytes
 
@@ -365,4 +368,5 @@ def export_at_points(
         exported.check(points[k], members[k])
     for point, other in [*tried.failed, *tried.further]:
         exported.check(point.values, other)
+    exported.check_solvable()
     return exported

@@ -14,10 +14,12 @@ from typing import Any
 
 from anima import tree
 from anima.api.stages import ShapeDtypeStruct, type_of
-from anima.core.dims import OPERATIONS, Bounds, Dim, Size, SymbolicDim
+from anima.core.dims import OPERATIONS, Dim, Size, SymbolicDim
+from anima.core.size_terms import Bounds, Monomial, Rule, without
 from anima.core.source import here
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|(\.\.\.)|([A-Za-z_]\w*)|([-+*^(),]))")
+_NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*==")  # a constraint by which a name stands for a size: what is read first
 _LONGEST = 10_000  # characters
 _DEEPEST = 30  # operations in each other
 _MOST_POWER = 16
@@ -27,7 +29,8 @@ class SymbolicScope:
     """Names of sizes, which mean the same in all shapes that are made with it, and what holds of them.
 
     Args:
-      constraints_str: texts "e1 >= e2", "e1 <= e2", "e1 == e2" of sizes. A name that is equal to a size stands for it.
+      constraints_str: texts "e1 >= e2", "e1 <= e2", "e1 == e2" of sizes. A name that is equal to a size stands for it;
+        for another product, as in "2*a*b == c + d", stands the size that it is equal to.
 
     Raises:
       ValueError: for texts that are no constraints.
@@ -39,9 +42,10 @@ class SymbolicScope:
         self.constraints = list(constraints_str)
         self.limits: list[SymbolicDim] = []  # none is ever negative
         self.replaced: dict[str, Size] = {}
+        self.rules: list[Rule] = []  # of products that are equal to sizes
         self.bounds: dict[Any, Bounds] = {}  # of sizes, by their terms
         self.place = here()
-        for text in self.constraints:
+        for text in sorted(self.constraints, key=lambda text: not _NAMED.match(str(text))):
             self._constrain(text)
 
     def _constrain(self, text: str) -> None:
@@ -63,6 +67,14 @@ class SymbolicScope:
                 self.bounds.clear()
             elif limit < 0:
                 raise ValueError(f"Unsatisfiable constraint: {text}")
+        if parts[1] == "==" and isinstance(left, SymbolicDim) and len(left.terms) == 1:
+            self._replace(left.terms[0], right)
+
+    def _replace(self, term: tuple[Monomial, int], new: Size) -> None:
+        """Has a size stand for a term from now on, unless the term is in it again, or makes fractions of it."""
+        (product, c), terms = term, dict(new.terms) if isinstance(new, SymbolicDim) else {(): int(new)}
+        if not any(d % c or without(monomial, product) is not None for monomial, d in terms.items()):
+            self.rules.append((product, {monomial: d // c for monomial, d in terms.items()}))
 
     def __repr__(self) -> str:
         where = f" created at {self.place}" if self.place else ""

@@ -152,7 +152,7 @@ def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None,
         else:
             square = jnp.mean(jnp.square(x), axis, keepdims=True, where=where)
             variance = jnp.maximum(square - jnp.square(mean), 0)  # rounding may take it below 0
-    return (x - mean) * rsqrt(jnp.asarray(variance + epsilon, x.dtype))
+    return (x - mean) * rsqrt(*_inexact("standardize", variance + epsilon))
 
 
 @repeated

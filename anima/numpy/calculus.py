@@ -204,15 +204,15 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     """
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
-    at, points = promote_dtypes_inexact("interp", x, xp)
+    at, points, *cycle = promote_dtypes_inexact("interp", x, xp, *[] if period is None else [period])
     if is_complex(at.dtype):
         raise ValueError("interp: places x and xp cannot be complex.")
     sides = [side for side in (left, right) if period is None and side is not None and not isinstance(side, str)]
     (values, *_) = promote_dtypes("interp", inexact("interp", fp), at, *sides)
     if (isinstance(left, str) and left != "extrapolate") or (isinstance(right, str) and right != "extrapolate"):
         raise ValueError("the only valid string value of `left` and `right` is 'extrapolate'")
-    if period is not None:
-        at, points, values = _periodic(at, points, values, period)
+    if cycle:
+        at, points, values = _periodic(at, points, values, cycle[0])
     n = points.size
     segment = ew.clamp(np.int32(1), ew.convert_element_type(searchsorted(points, at, side="right"), np.int32),
                        np.int32(max(n - 1, 1)))
@@ -237,10 +237,10 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     return result
 
 
-def _periodic(at: Array, points: Array, values: Array, period: Any) -> tuple[Array, Array, Array]:
-    whole = ew.abs(as_array(convert_operand(operand("interp", period), points.dtype, False)))
-    if np.ndim(period) != 0:
+def _periodic(at: Array, points: Array, values: Array, period: Array) -> tuple[Array, Array, Array]:
+    if period.ndim:
         raise ValueError(f"period must be a scalar; got {period}")
+    whole = ew.abs(period)
     at, points = remainder(at, whole), remainder(points, whole)
     order = argsort(points)
     points, values = take(points, order, mode="clip"), take(values, order, mode="clip")

@@ -12,7 +12,7 @@ from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis, max_dim, min_dim
-from anima.core.dims import Dim
+from anima.core.dims import Dim, index_of
 from anima.core.trace import Tracer
 from anima.errors import InconclusiveDimensionOperation
 from anima.numpy.creation import asarray, eye
@@ -138,6 +138,7 @@ def _indices(mask: np.ndarray) -> tuple[Array, Array]:
 
 
 def _triangle(rows: int, columns: int, k: int) -> np.ndarray:
+    rows, columns, k = map(index_of, (rows, columns, k))
     if any(isinstance(given, Dim) for given in (rows, columns, k)):
         raise InconclusiveDimensionOperation(
             f"The number of elements in a triangle of a {rows} by {columns} matrix is no size that there is a program "

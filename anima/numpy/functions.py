@@ -38,6 +38,7 @@ from anima.numpy.promote import (
     operands,
     promote,
     promote_inexact,
+    static_int,
 )
 from anima.ops import elementwise as ew, shape as sh, special
 from anima.ops.index_types import index_operand, narrow_index
@@ -335,6 +336,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     Array([0.5 , 1.13], dtype=float32)
     """
     no_out("round", out)
+    decimals = static_int(decimals, "The error occurred in the `decimals` argument of anima.numpy.round.")
     x = operand("round", a)
     dtype = numpy_dtype_of(x)
     if dtype == np.bool_:

@@ -26,6 +26,7 @@ from anima.numpy import (
     linear,
     manipulation,
     reductions,
+    ref_forms,
     refs,
     selection,
     sorting,
@@ -221,7 +222,7 @@ def install(name: str) -> None:
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
         "round_method": _round, "to_device": device_put,
         "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
-        "ref_addupdate": refs.addupdate,
+        "ref_addupdate": refs.addupdate, "ref_reshape": ref_forms.reshape, "ref_bitcast": ref_forms.bitcast,
         "array_namespace": _array_namespace, "byteswap": _byteswap, "compress": _compress,
         "unstack": _rows, "pprint": _pprint})
     install_operators(table)

@@ -13,7 +13,7 @@ import numpy as np
 
 from anima import errors
 from anima.core import dtypes
-from anima.core.array import Array, ConcreteArray
+from anima.core.array import Array, ConcreteArray, operator
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.refs import OPERAND, Level, Levels, Ref, Span, check_alive, indexed_shape
 from anima.core.trace import Tracer, aval_of
@@ -45,6 +45,16 @@ class TransformedRef:
     @property
     def at(self) -> _At:
         return _At(self)
+
+    @errors.api_boundary
+    def reshape(self, *shape: Any) -> Any:
+        """The view in another shape."""
+        return operator("ref_reshape")(self, *shape)
+
+    @errors.api_boundary
+    def bitcast(self, dtype: Any) -> Any:
+        """The bits of the view as another type."""
+        return operator("ref_bitcast")(self, dtype)
 
     def __getitem__(self, index: Any) -> Any:
         return get(self, index)

@@ -32,6 +32,7 @@ from anima.numpy.promote import (
     as_index,
     canonical_shape,
     convert_operand,
+    is_floating,
     is_integer,
     no_out,
     operand,
@@ -142,7 +143,7 @@ def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
                      for f in _fill_values(fill_value, x.ndim))
     rank = ew.sub(cumsum(ew.convert_element_type(mask, _I32)), np.int32(1))
     last = sh.full_like(rank, size)
-    place = ew.select_n(mask, last, ew.min(rank, last))
+    place = ew.select_n(mask, last, ew.min(last, rank))
     numbers = ix.ScatterDimensionNumbers((), (0,), (0,))
     flat = ix.scatter(sh.full((size + 1,), 0, dtype), sh.expand_dims(place, (1,)), sh.iota(dtype, mask.size), numbers,
                       mode=ix.GatherScatterMode.FILL_OR_DROP, unique_indices=False)
@@ -209,7 +210,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, siz
     fill = as_array(convert_operand(operand("compress", fill_value), x.dtype, False))
     if not common:
         return broadcast_array(fill, (*x.shape[:axis], size, *x.shape[axis + 1:]))
-    found = take(x, ew.min(index, constant_like(index, common - 1)), axis, mode="clip")
+    found = take(x, ew.min(constant_like(index, common - 1), index), axis, mode="clip")
     real = sh.broadcast_in_dim(ew.lt(index, constant_like(index, common)), found.shape, (axis,))
     return select_where(real, found, fill)
 
@@ -524,19 +525,20 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
 
 @repeated
 def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
-    """The index along each axis of positions in a flattened array; out of bounds, the nearest."""
+    """The index along each axis of positions in a flattened array, of their type; out of bounds, the nearest."""
     index, sizes = as_index(indices, "unravel_index"), canonical_shape(shape)
-    if not is_integer(index.dtype):
-        raise TypeError(f"unravel_index requires integer indices, got dtype {dtypes.name(index.dtype)}")
+    if not (is_integer(index.dtype) or is_floating(index.dtype)):
+        raise TypeError(f"unravel_index requires indices that are numbers, got dtype {dtypes.name(index.dtype)}")
     total = math.prod(sizes)
     if not total:
         return tuple(sh.full_like(index, 0) for _ in sizes)
     dtype, weak = index.dtype, index.weak_type
-    flat = ew.convert(index, _I32, weak) if dtype.itemsize < 4 else index  # it must hold the total
-    limits = dtypes.iinfo(flat.dtype)
-    flat = ew.min(flat, constant_like(flat, min(total - 1, int(limits.max))))
-    if dtypes.issubdtype(dtype, np.signedinteger):
-        flat = ew.max(flat, constant_like(flat, max(-total, int(limits.min))))
+    wide = _I32 if is_integer(dtype) else np.dtype(np.float32)
+    flat = ew.convert(index, wide, weak) if dtype.itemsize < 4 else index  # it must hold the total
+    limits = dtypes.iinfo(flat.dtype) if is_integer(dtype) else dtypes.finfo(flat.dtype)
+    flat = ew.min(constant_like(flat, min(total - 1, int(limits.max))), flat)
+    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+        flat = ew.max(constant_like(flat, max(-total, int(limits.min))), flat)
     out: list[Array] = []
     for n in sizes[::-1]:  # rounded down, so that negative positions count from the end
         size = constant_like(flat, min(n, int(limits.max)))

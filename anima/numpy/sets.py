@@ -216,7 +216,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
 def _among(x: Array, tests: Array) -> Array:
     ranked = sort(tests)
     found = searchsorted(ranked, x)
-    place = ew.min(found, sh.full_like(found, ranked.size - 1))
+    place = ew.min(sh.full_like(found, ranked.size - 1), found)
     return ew.eq(take(ranked, place, mode="clip"), x)
 
 

@@ -153,7 +153,7 @@ def _binary_search(sorted_: Array, wanted: Array, side: str) -> Array:
     low, high = ew.convert(low, dtype, False), ew.convert(high, dtype, False)
     for _ in range(math.ceil(math.log2(n + 1))):
         middle = ew.div(ew.add(low, high), dtype.type(2))
-        element = take(sorted_, ew.min(middle, dtype.type(n - 1)), mode="clip")
+        element = take(sorted_, ew.min(dtype.type(n - 1), middle), mode="clip")
         goes_right = ew.and_(_before(element, wanted, side), ew.lt(low, high))
         low, high = (select_where(goes_right, ew.add(middle, dtype.type(1)), low),
                      select_where(goes_right, high, ew.min(high, middle)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -348,7 +349,8 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     edges = as_array(asarray(bins) if isinstance(bins, (list, tuple)) else bins, "histogram_bin_edges", 1)
     if edges.ndim == 1:
         return as_array(convert_operand(edges, dtype, False))
-    count = int(static_value(edges, "The error occurred in the `bins` argument of a histogram function."))
+    known = static_value(edges, "The error occurred in the `bins` argument of a histogram function.")
+    count = operator.index(known[()])
     if range is None:
         if not x.size:
             range = (0.0, 1.0)

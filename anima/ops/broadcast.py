@@ -32,7 +32,7 @@ from anima.core.avals import (
     tangent_aval,
 )
 from anima.core.axes import varying
-from anima.core.dims import Dim, index_of
+from anima.core.dims import index_of
 from anima.core.placement import pulls
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
@@ -47,7 +47,8 @@ def as_shape(sizes: Any, context: str = "") -> Shape:
     single = isinstance(sizes, (int, np.integer)) or getattr(sizes, "shape", None) == ()
     given = (sizes,) if single or not isinstance(sizes, Iterable) else tuple(sizes)
     try:
-        return tuple(map(index_of if Dim in map(type, given) else operator.index, given))
+        plain = all(type(n) is int for n in given)
+        return given if plain else tuple(map(index_of, given))
     except TypeError:
         tracers = [d for d in given if isinstance(d, Tracer)]
         if not tracers:

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.core import dtypes, memory, transfers
+from anima.core import dtypes, literals, memory, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, scalar_type, tangent_aval
 from anima.core.primitive import LARGE, Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
+from anima.core.state import current
 from anima.core.trace import Tracer, aval_of
 from anima.ops.accuracy import check_accuracy
 from anima.ops.broadcast import broadcast_to, expand_dims, reduce_sum
@@ -81,8 +82,10 @@ def match_scalars(args: Sequence[Any]) -> Sequence[Any]:
         return args
     transfers.operands(args)
     dtype = aval_of(arrays[0]).dtype
-    return [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a
-            for a in args]
+    found = [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a for a in args]
+    if current.trace.asks_numbers and dtype != np.bool_:
+        return [literals.typed(a, dtype) if x is not a else a for x, a in zip(found, args, strict=True)]
+    return found
 
 
 def unbroadcast(ct: Any, aval: ShapedArray) -> Any:

@@ -296,8 +296,9 @@ class custom_vjp(Custom):
     """A function with a rule for its cotangents.
 
     `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`; `bwd(residuals, ct) -> tuple of cotangents`, one for
-    each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`.
-    Numbers and arrays of Python's and NumPy's among the residuals reach `bwd` as they are.
+    each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`;
+    UnexpectedTracerError if one is traced. Numbers and arrays of Python's and NumPy's among the residuals reach `bwd`
+    as they are.
 
     With `symbolic_zeros=True`, the leaves of `fwd`'s arguments are `CustomVJPPrimal`s, which say what a gradient is
     wanted for, and cotangents that are zero come as `SymbolicZero`s. `optimize_remat` needs nothing to be done:
@@ -318,6 +319,8 @@ class custom_vjp(Custom):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {fun_name(self.fun)} using defvjp.")
+        if self.nondiff_argnums:
+            self._refuse_tracers(self._apart(self._positional(args, kwargs))[0])
         if self.just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
         if current.trace.derives:
@@ -326,6 +329,17 @@ class custom_vjp(Custom):
                 return found
         t = self.trace_body(args, kwargs)
         return self.call(t, self.rule(t))
+
+    def _refuse_tracers(self, nondiff: dict[int, Any]) -> None:
+        """UnexpectedTracerError for a tracer among these arguments: its derivative would be lost."""
+        for k, x in nondiff.items():
+            for leaf in tree.leaves(x):
+                if isinstance(leaf, Tracer):
+                    raise errors.UnexpectedTracerError(
+                        f"The custom_vjp function {fun_name(self.fun)} was given a tracer as argument {k}, which "
+                        "nondiff_argnums names. Such arguments are not to be traced. Fix: leave it out of "
+                        "nondiff_argnums, and have the rule give None, or zeros, as its cotangent. "
+                        f"{leaf.origin_text()}".rstrip())
 
     def call(self, t: TracedBody, rule: Callable[..., Any]) -> Any:
         outs = custom_vjp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, fwd=rule, bwd=self.bwd,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -157,6 +159,56 @@ def test_writing_is_in_place() -> None:
     held = r[...]
     r[0] = 2.0
     assert r.unsafe_buffer_pointer() != where and held[0] == 1.0
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_the_address_stays_where_nobody_holds_what_was_read(size: int) -> None:
+    r = new_ref(jnp.ones(size))
+    where = r.unsafe_buffer_pointer()
+    sines = anima.jit(lambda r: r.set(jnp.sin(r[...])))
+    for _ in range(3):
+        sines(r)
+        assert r[...].sum() < size
+        r[0] = np.asarray(r[...])[1]
+        np.from_dlpack(r[...])
+    assert r.unsafe_buffer_pointer() == where
+
+
+HELD: dict[str, Callable[[Any], Any]] = {
+    "array": lambda x: x, "of NumPy's": np.asarray, "view": lambda x: np.asarray(x)[1:], "dlpack": np.from_dlpack,
+    "view of dlpack": lambda x: np.from_dlpack(x)[1:], "bytes": lambda x: memoryview(np.asarray(x)),
+    "put": anima.device_put, "reshaped": lambda x: x.reshape(-1, 1), "other reference": new_ref,
+    "frozen": lambda x: freeze(new_ref(x)), "shards": lambda x: x.addressable_shards[0].data}
+
+
+@pytest.mark.parametrize("size", [4, 100_000])
+@pytest.mark.parametrize("name", HELD)
+def test_what_was_read_never_changes(name: str, size: int) -> None:
+    r = new_ref(jnp.ones(size))
+    held = HELD[name](r[...])
+    for write in (lambda: r.set(2.0, 2), lambda: r.set(2.0, slice(1, 3)), lambda: anima.jit(
+            lambda r: r.set(r[...] * 2.0))(r)):
+        write()
+        seen = np.asarray(held[...] if isinstance(held, Ref) else held)
+        np.testing.assert_array_equal(seen, np.ones_like(seen))
+
+
+@pytest.mark.parametrize("write", [anima.jit(lambda r: r.set(r[...] + 1)), lambda r: r.addupdate(1.0)])
+def test_what_was_read_never_changes_while_other_threads_write(write: Callable[[Any], Any]) -> None:
+    r = new_ref(jnp.zeros(200_000))
+    write(r)
+    torn: list[bool] = []
+
+    def reads() -> None:
+        for _ in range(300):
+            held = np.asarray(r[...])
+            torn.append(not (held == held[-1]).all() or not (held == held[0]).all())
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+    while thread.is_alive():
+        write(r)
+    assert len(torn) == 300 and not any(torn)
 
 
 def test_values_are_converted_as_weak_types_are() -> None:
@@ -317,3 +369,35 @@ def test_programs_evaluated_step_by_step_do_what_compiled_ones_do(k: int) -> Non
     assert float(want[0]) == [0, 1, 2][min(max(k + 3 * (k < 0), 0), 2)]
     for x, y in zip(got, want, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_views_in_other_forms(wrap: Any) -> None:
+    want = np.arange(24, dtype=np.float32).reshape(4, 6)
+    r = new_ref(jnp.asarray(want))
+
+    def change(r: Any) -> Any:
+        r.reshape(2, -1)[1, 3:5] = jnp.array([-1.0, -2.0])
+        r.at[1:3].reshape((3, 4)).at[1].addupdate(10.0, 2)
+        r.reshape(24).at[20:].reshape(2, 2)[0] = jnp.zeros(2)
+        bits = r.bitcast(jnp.int32)
+        bits[0] = bits[0] ^ jnp.int32(-2**31)
+        return r.reshape(24).reshape(3, 8).swap(5.0, (0, 7)), r.bitcast(jnp.int16)[...]
+
+    old, halves = wrap(change)(r)
+    want.reshape(2, -1)[1, 3:5] = [-1, -2]
+    want.reshape(-1)[12] += 10
+    want.reshape(-1)[20:22] = 0
+    want[0] *= -1
+    assert old == 7
+    want.reshape(-1)[7] = 5
+    np.testing.assert_array_equal(halves, want.view(np.int16).reshape(4, 6, 2).swapaxes(1, 2).reshape(8, 6))
+    np.testing.assert_array_equal(r[...], want)
+    halves_of = new_ref(jnp.asarray(halves))
+    wide = halves_of.bitcast(jnp.int32)
+    assert (wide.shape, wide.dtype, wide.ndim, wide.size) == ((4, 6), jnp.int32, 2, 24)
+    for error, wrong in (
+            (ValueError, lambda: r.reshape(5, 5)), (NotImplementedError, lambda: r.reshape(24).bitcast("int8")),
+            (ValueError, lambda: r.at[:3].bitcast("float64")), (TypeError, lambda: halves_of.bitcast("bool"))):
+        with anima.enable_x64(True), pytest.raises(error):
+            wrong()

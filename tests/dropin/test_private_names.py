@@ -246,3 +246,38 @@ def test_files_are_hidden_and_shown(tmp_path):
     assert path in traceback_util._exclude_paths and is_internal(code)
     traceback_util._exclude_paths.remove(path)
     assert path not in traceback_util._exclude_paths and not is_internal(code)
+
+
+KEYS = """
+eNpdU81u00AQjvOjJDQNEVS0SJVAiEMQkoHQQw5wiCKBwCKqonLggFb+2XTdJE60XkN8KFCJpAStkGiHU9+GB4AnQOLCjXeAWTt201iyZ2dmZ3a/7xt/yH
+/7nctEzyHUZa5PQ5AbB+ZEJz63dW56zmioj7m3D7Ky2+08NWjY4twM4RTuHIGqKRB3OB4Ay8qS2vBMOadQN7JTkNurnQTjlPZ42Jg8bIBcT1ziU+pgFVuT
+1fPYeOCKOLiRBuM+xHKFH6dqaao3GjjE9TAsKxfPyeEKBByBLBN75PnBEE+byzVimT4lZoRHVtO7LgJXCKdqt+CBLRa7EJi85gXDcahjJ071YTAQ7qKgsl
+ygrlGIdoIsek5SbmSm0NYsOEaGNMURuykLjgjHVBVkgx2YfzqGLmZzUnsEnU7n+T98oo+REWDN2yWllhINIR0ipLfU7JOow9wXWBpYMo86+sDysUSsyMp1
+I496XF3Vg1v7ihQ0qQRNeSn2E/qbshYFVqhvKrwYXqI9p9qxlmKabc3ZdbZdZzfYLYWZ3Y4R54z8DNjdefv+mf351593738m1tgpiC/Vex8T2/hRe/z3e+
+MssRFa9iDFuGAN566AQ7mXTiSi3fQtWfKZyR1XDe5mitozUXlyntkigTd27f6AkpWUEno9rRtSn6G+LQu1NW3xQrmoZdbQZiC1Cb4hIKyXstSauP5erKZS
+twvstaEpO0PJUa3L5qIHcegb16bQ8U+QODwJm+wqXl9No9+qHHicOoGNotS/4ggtOcEJzoViAQe7J0DW0nsOcBGFik964sI1Av0/6BiScA==
+"""  # by JAX 0.10.2, compressed
+
+
+def test_pickled_keys_and_abstract_meshes_of_jax():
+    assert under_jax(f"""
+import base64, pickle, zlib
+import jax
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
+found = pickle.loads(zlib.decompress(base64.b64decode('''{KEYS}''')))
+key, keys = found["key"], found["keys"]
+print(jax.random.key_data(key).tolist(), jax.random.key_data(keys).tolist()[2], jax.random.key_impl(keys))
+print(bool(key == jax.random.key(3)), found["dtype"] == key.dtype == jax.random.key(0).dtype)
+print(type(key) is type(keys[0]))
+print(jax.random.uniform(key) == jax.random.uniform(jax.random.key(3)), jax.jit(jax.random.bits)(keys[0]).shape)
+mesh = AbstractMesh((2, 1), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
+print(found["sharding"] == jax.sharding.NamedSharding(mesh, P("x")), found["fft"] is jax.lax.FftType.RFFT)
+for each in found.values():
+    again = pickle.loads(pickle.dumps(each))
+    assert bool((again == each).all() if isinstance(each, jax.Array) else again == each)
+""") == """[0, 3] [1024511538, 2603795180, 1024511538, 2603795180] rbg
+True True
+True
+True ()
+True True
+"""

@@ -1,9 +1,13 @@
 """Interpreters that libraries write as subclasses of `jax.core.Trace`: what they are told, and of what kind."""
 
+import copy
+
+import numpy as np
 import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.core.trace import EVAL, aval_of
 from anima.dropin.jax import core
 from anima.dropin.tracing import Trace
@@ -184,3 +188,26 @@ def test_what_an_interpreter_does_not_have_says_so(fun, method):
     with pytest.raises(NotImplementedError, match="Trace must override process_primitive"), \
             set_current_trace(Trace()):
         jnp.sin(1.0)
+
+
+def test_numbers_of_pythons_are_given_as_such():
+    given = []
+
+    class Keeping(Telling):
+        def process_primitive(self, primitive, tracers, params):
+            given.extend(tracers)
+            return super().process_primitive(primitive, tracers, params)
+
+    with take_current_trace() as parent:
+        trace = Keeping(parent)
+        held = Held(trace, jnp.array([0.5, 1.0]))
+        with set_current_trace(trace):
+            results = [lax.add(0.1, held), lax.igamma(1.0, held), lax.betainc(1.0, 2, held), lax.clamp(0.0, held, 0.75),
+                       jnp.add(held, np.float32(2))]
+    numbers = [x for x in given if isinstance(x, float)]
+    assert numbers == [0.1, 1.0, 1.0, 2.0, 0.0, 0.75] and all(x.dtype == jnp.float32 for x in numbers)
+    assert isinstance(given[-1], anima.Array) and not isinstance(given[-1], Held)
+    assert copy.deepcopy(numbers[0]).dtype == jnp.float32
+    for result, plain in zip(results, (held.value + 0.1, lax.igamma(1.0, held.value), lax.betainc(1.0, 2, held.value),
+                                       lax.clamp(0.0, held.value, 0.75), held.value + 2), strict=True):
+        np.testing.assert_array_equal(result.value, plain)

@@ -324,3 +324,18 @@ def test_calls_that_are_no_kernels(options: dict[str, Any], message: str) -> Non
         given["in_specs"] = [of_two(lambda i: i)]
     with pytest.raises(ValueError, match=message):
         pl.pallas_call(copied, **given)(jnp.arange(8.0))
+
+
+def test_references_in_other_forms_and_masked_stores() -> None:
+    x, mask = jnp.arange(16.0).reshape(2, 8), jnp.arange(8) % 2 == 0
+
+    def kernel(x: Any, mask: Any, out: Any, bits: Any) -> None:
+        out[...] = x.reshape(4, 4).at[pl.ds(1, 2)][...].reshape(1, 8) * jnp.ones((2, 1))
+        tpu.store(out.at[1], -tpu.load(x.at[0], mask=mask[...]), mask=mask[...])
+        tpu.store(out.at[0, pl.ds(0, 2)], jnp.zeros(2))
+        bits[...] = x.bitcast(jnp.int16)[...]
+
+    results = float32(2, 8), anima.ShapeDtypeStruct((4, 8), jnp.int16)
+    out, bits = pl.pallas_call(kernel, results, interpret=True)(x, mask)
+    np.testing.assert_array_equal(out, [[0, 0, 6, 7, 8, 9, 10, 11], [0, 5, -2, 7, -4, 9, -6, 11]])
+    np.testing.assert_array_equal(bits, np.asarray(x).view(np.int16).reshape(2, 8, 2).swapaxes(1, 2).reshape(4, 8))

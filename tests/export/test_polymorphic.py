@@ -17,7 +17,7 @@ from anima import export as ex, lax
 from anima.config import threefry_partitionable
 from anima.core.dims import OPERATIONS, Dim
 from anima.core.format import sealed
-from anima.errors import InconclusiveDimensionOperation
+from anima.errors import InconclusiveDimensionOperation, UnexpectedDimVar
 from anima.export.polymorphic import FAMILY
 from tests.export.test_damage import DAMAGES, HEAD
 
@@ -152,12 +152,31 @@ def test_an_exported_function_inside_of_another() -> None:
     ("a*b", (6,), "Cannot solve for values of dimension variables a, b"), ("a + b, b", (5, 2), None),
     ("floordiv(a, 2), a", (2, 5), None), ("floordiv(a, 2)", (2,), "Cannot solve"), ("a, b", (3, 0), "'b'")])
 def test_sizes_of_a_call(spec: str, shape: tuple[int, ...], message: str | None) -> None:
-    exported = ex.export(anima.jit(lambda x: x + 1))(struct(spec))
+    def export() -> Any:
+        return ex.export(anima.jit(lambda x: x + 1))(struct(spec))
+
     if message is None:
-        assert exported.call(jnp.ones(shape)).shape == shape
+        assert export().call(jnp.ones(shape)).shape == shape
+    elif message.startswith("Cannot solve"):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            export()
     else:
+        exported = export()
         with pytest.raises(ValueError, match=message):
             exported.call(jnp.ones(shape))
+
+
+def test_sizes_that_a_function_closes_over() -> None:
+    a, b = ex.symbolic_shape("a, b")
+    exported = ex.export(anima.jit(lambda x: jnp.ones(2 * a) + jnp.concatenate([x, x]) * a))(
+        anima.ShapeDtypeStruct((a,), F32))
+    assert str(exported.out_avals[0].shape) == "(2*a,)"
+    np.testing.assert_array_equal(ex.deserialize(exported.serialize()).call(jnp.ones(3)), np.full(6, 4.0))
+    for wrong in (lambda x: jnp.zeros(a + b), lambda x: x + b, lambda x: lax.full((b,), 1.0)):
+        with pytest.raises(UnexpectedDimVar, match="dimension variables b, which are in no shape"):
+            ex.export(anima.jit(wrong))(anima.ShapeDtypeStruct((a,), F32))
+    with pytest.raises(TypeError, match="concrete values"):
+        jnp.zeros(a)
 
 
 def test_constraints() -> None:
@@ -483,6 +502,33 @@ def test_constraints_between_numbers_and_of_products() -> None:
     assert a * b == 6 and 2 * a - b <= 0 and 2 * a - b >= 0 and 2 * a == b
     a, b = ex.symbolic_shape("a, b", constraints=["a == b + 1"])
     assert str(a) == "b + 1"
+
+
+def test_products_for_which_sizes_stand() -> None:
+    a, b, c, d = ex.symbolic_shape("a, b, c, d", constraints=["a * b == c + d", "2*c*d == 4*a", "mod(d, 3) == b"])
+    assert [str(x) for x in (2 * b * a, a * b * b, c * d, a * b - c, d % 3, c * d * d)] == [
+        "2*d + 2*c", "b*d + b*c", "2*a", "d", "b", "2*a*d"]
+    assert a * b == c + d and hash(a * b) == hash(c + d)
+    for constraints, product in ((["a*b == c", "c == 4"], "4*a"), (["a*b == a*a*b"], "a^2*b"),
+                                 (["3*a*b == c"], "a^2*b"), (["a*b == c*a", "a*c == b*a"], None)):
+        a, b, c = ex.symbolic_shape("a, b, c", constraints=constraints)
+        assert product is None or str(a * b * a) == product
+    exported = ex.export(anima.jit(lambda x, y: x.reshape(-1) + y))(
+        *ex.symbolic_args_specs((jnp.ones((2, 3)), jnp.ones(6)), ("a, b", "c"), constraints=["a*b == c"]))
+    exported = ex.deserialize(exported.serialize())
+    assert exported.call(jnp.ones((4, 3)), jnp.ones(12)).shape == (12,)
+    with pytest.raises(ValueError, match="constraints a\\*b == c"):
+        exported.call(jnp.ones((4, 3)), jnp.ones(11))
+
+
+@pytest.mark.parametrize("method", ["nearest", "linear", "cubic", "cubic-pytorch", "area"])
+def test_images_of_unknown_sizes(method: str) -> None:
+    for shape in (lambda n: (2 * n, 3), lambda n: (5, n), lambda n: (n // 2 + 1, 3)):
+        resize = lambda x, shape=shape: anima.image.resize(x, shape(x.shape[0]), method)
+        exported = ex.export(anima.jit(resize))(struct("n, 3"))
+        for n in (1, 4, 7):
+            x = jnp.arange(3.0 * n).reshape(n, 3) ** 2
+            np.testing.assert_allclose(exported.call(x), resize(x), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("call", [

@@ -117,3 +117,12 @@ def test_further_arguments_take_part_in_the_type_of_results() -> None:
     assert jnp.interp(jnp.float32(-1), x, x.astype("float16"), left=2j) == 2j
     assert jnp.unwrap(x.astype("float16"), period=jnp.float32(3)).dtype == np.float32
     assert jnp.polyint(x, 1, 1j)[-1] == 1j
+    half, single = x.astype("float16"), jnp.float32(0.5)
+    assert jnp.interp(half, half, half, period=single).dtype == jnp.interp(
+        half, x, x, period=0.5).dtype == np.float32
+    assert jnp.interp(half, half, half, period=0.5).dtype == np.float16
+    for name in ("mean", "variance", "epsilon"):
+        assert anima.nn.standardize(half, **{name: single}).dtype == np.float32
+        assert anima.nn.standardize(half, **{name: 0.5}).dtype == np.float16
+    np.testing.assert_allclose(anima.nn.standardize(half, variance=jnp.float32(1e5), epsilon=0),
+                               (x - 1.5) / 1e5 ** 0.5, rtol=1e-6)

@@ -31,6 +31,11 @@ CASES = [
     ("jnp.unique(jnp.ones(3), axis=1)", ValueError, "axis 1 is out of bounds for array of dimension 1"),
     ("jnp.cumsum(jnp.float32(1), axis=-5)", ValueError, "axis -5 is out of bounds for array of dimension 1"),
     ("jnp.cumprod(jnp.float32(1), axis=1.5)", TypeError, "'float' object cannot be interpreted as an integer"),
+    *((f"jnp.{call}", TypeError, "cannot be interpreted as an integer") for call in [
+        "round(jnp.ones(3), 2.0)", "histogram(jnp.ones(3), 2.0)", "histogramdd(jnp.ones((3, 2)), 2.0)",
+        "tril_indices(2.0)", "triu_indices(2, m=2.0)"]),
+    ("jnp.isdtype('f4', 2)", TypeError, "Unrecognized kind=2"),
+    ("anima.scipy.linalg.solve_triangular(jnp.ones(3), jnp.ones(3))", ValueError, "a matrix of shape (3,)"),
     ("jnp.roll(jnp.ones(3), (), axis=3)", ValueError, "axis 3 is out of bounds for array of dimension 1"),
     ("jnp.sum(jnp.ones((2, 3)), axis=(0, 0))", ValueError, "duplicate value in 'axis': (0, 0)"),
     ("jnp.sum(jnp.ones((2, 3)), axis=(0, -2))", ValueError, "duplicate value in 'axis': (0, -2)"),

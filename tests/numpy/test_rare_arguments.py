@@ -152,6 +152,14 @@ def test_none_counts_as_the_default_float() -> None:
         assert jnp.result_type(None, np.float32) == np.float64
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_places_may_be_floats(dtype: str) -> None:
+    rows, columns = jnp.unravel_index(jnp.array([1.0, 4, -1, 100, -100], dtype), (2, 3))
+    assert rows.dtype == columns.dtype == dtype
+    np.testing.assert_array_equal(rows.astype(float), [0, 1, 1, 1, 0])
+    np.testing.assert_array_equal(columns.astype(float), [1, 1, 2, 2, 0])
+
+
 def test_keys_are_stacked() -> None:
     keys = [anima.random.key(0), anima.random.key(7)]
     got = jnp.array(keys)

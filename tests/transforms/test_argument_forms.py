@@ -95,3 +95,20 @@ def test_derived_programs_are_made_once() -> None:
     plan = plan_residuals(primal, tangent, 2, 1, 1, False)
     assert plan_residuals(primal, tangent, 2, 1, 1, False) is plan
     assert plan_residuals(primal, tangent, 2, 1, 1, True) is not plan
+
+
+def test_residuals_that_are_arguments_can_be_taken_out_and_put_back() -> None:
+    x, w = jnp.arange(2.0), jnp.array([3.0, 4.0])
+    for make in (anima.vjp, anima.jit(lambda f, *args: anima.vjp(f, *args), static_argnums=0)):
+        _, pull = make(lambda x, p: x * p["w"] + jnp.sin(p["b"]), x, {"w": w, "b": x})
+        kept_x, kept = pull.args_res
+        np.testing.assert_array_equal(kept["w"], w)
+        assert repr(kept["b"]) == "NotNeeded()" and len(pull.opaque_residuals) == 1
+        pull.args_res[0] = None
+        with pytest.raises(ValueError, match="was taken out of `args_res`"):
+            pull(x)
+        pull.args_res[0] = 2 * kept_x
+        np.testing.assert_array_equal(pull(x + 1)[1]["w"], 2 * x * (x + 1))
+        again = anima.tree.map(lambda c: c, pull)
+        np.testing.assert_array_equal(again(x + 1)[0], w * (x + 1))
+        assert anima.tree.leaves(again.args_res[1]) and len(anima.tree.leaves(again)) == 3

@@ -571,6 +571,12 @@ def _closing_over_a_tracer() -> Any:
     return anima.grad(h)(3.0)
 
 
+def _vjp_of_the_first(x: Any, limit: Any) -> Any:
+    f = functools.partial(anima.custom_vjp, nondiff_argnums=(1,))(lambda x, limit: x)
+    f.defvjp(lambda x, limit: (x, None), lambda limit, r, g: (jnp.minimum(g, limit),))
+    return f(x, limit)
+
+
 def _forward_mode(wrap: Callable[..., Any] = lambda f: f) -> Any:
     return anima.jvp(wrap(pulled), (1.0, 2.0), (1.0, 1.0))
 
@@ -603,6 +609,9 @@ def _forward_mode(wrap: Callable[..., Any] = lambda f: f) -> Any:
     (TypeError, "can't apply forward-mode.*custom_vjp function", _forward_mode),
     (TypeError, "can't apply forward-mode.*custom_vjp function", lambda: _forward_mode(anima.jit)),
     (anima.errors.UnexpectedTracerError, "closes over", _closing_over_a_tracer),
+    *((anima.errors.UnexpectedTracerError, "given a tracer as argument 1, which nondiff_argnums names",
+       lambda wrap=wrap: wrap(_vjp_of_the_first)(1.0, 2.0)) for wrap in (
+           anima.jit, lambda f: anima.grad(f, (0, 1)), lambda f: lambda *xs: anima.vmap(f)(*map(jnp.atleast_1d, xs)))),
     (TypeError, "defjvps.* with .*nondiff_argnums",
      lambda: anima.custom_jvp(lambda f, x: x, nondiff_argnums=(0,)).defjvps(lambda t, ans, x: t)),
 ])

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
-from anima import names
+from anima import names, numpy as jnp
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.experimental.pallas.specs import CompilerParams, GridSpec, MemoryRef, no_block_spec
@@ -39,5 +39,16 @@ class PrefetchScalarGridSpec(GridSpec):
         self.num_scalar_prefetch = num_scalar_prefetch
 
 
-__all__ = ["CMEM", "HBM", "SMEM", "VMEM", "CompilerParams", "MemorySpace", "PrefetchScalarGridSpec"]
+def load(ref: Any, *, mask: Any = None) -> Any:
+    """What a reference, or a view of one, holds. Where a mask does not hold, elements may be any: they are its own."""
+    del mask
+    return ref[...]
+
+
+def store(ref: Any, val: Any, *, mask: Any = None) -> None:
+    """Puts a value in a reference, or in a view of one, where the mask holds."""
+    ref[...] = val if mask is None else jnp.where(mask, val, ref[...])
+
+
+__all__ = ["CMEM", "HBM", "SMEM", "VMEM", "CompilerParams", "MemorySpace", "PrefetchScalarGridSpec", "load", "store"]
 globals().update(names.access(__name__, globals()))

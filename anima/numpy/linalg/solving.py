@@ -128,9 +128,8 @@ def _pinv(a: Array, rtol: Any, hermitian: bool) -> Array:
     (limit,) = as_arrays("pinv", rtol)
     limit = ew.convert(limit, s.dtype)
     limit = sh.expand_dims(limit, (limit.ndim,)) * s[..., :1]
-    large = s > limit
-    inverse = where(large, 1 / where(large, s, 1), 0).astype(u.dtype)
-    return matmul(matrix_transpose(vh), sh.expand_dims(inverse, (inverse.ndim,)) * matrix_transpose(u))
+    large, s = (sh.expand_dims(x, (x.ndim,)) for x in (s > limit, s))
+    return matmul(matrix_transpose(vh), where(large, matrix_transpose(u) / where(large, s, 1).astype(u.dtype), 0))
 
 
 @_pinv.defjvp

@@ -44,7 +44,7 @@ def _columns(a: Array, b: Array, name: str) -> tuple[Array, bool]:
     """The right sides as columns, and whether they were vectors: of one dimension, or of one less than `a` has where
     their length fits."""
     vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape[-1] == a.shape[-1])
-    if not b.ndim or b.shape[-1 if vector else -2] != a.shape[-1]:
+    if a.ndim < 2 or not b.ndim or b.shape[-1 if vector else -2] != a.shape[-1]:
         raise ValueError(f"{name}: inconsistent sizes of a matrix of shape {a.shape} and right sides of {b.shape}")
     return (sh.expand_dims(b, (b.ndim,)) if vector else b), vector
 
