@@ -197,6 +197,12 @@ class NamedSharding(Sharding):
         """The sharding with another `mesh`, `spec` or `memory_kind`."""
         return NamedSharding(**{"mesh": self.mesh, "spec": self.spec, "memory_kind": self._memory_kind, **kwargs})
 
+    def seen_on(self, mesh: Mesh | AbstractMesh) -> NamedSharding:
+        """The same where axes are of the types that this mesh has: sums still to be taken are told along Explicit ones.
+        """
+        spec, told = self.spec, frozenset(mesh.explicit_axes)
+        return NamedSharding(mesh, spec.update(unreduced=spec.unreduced & told, reduced=spec.reduced & told))
+
     @property
     def device_list(self) -> tuple[Device, ...]:
         """The devices in the order of the mesh; ValueError if it is abstract."""

@@ -457,7 +457,7 @@ def seen_on(mesh: AbstractMesh, x: Any) -> Any:
     """A value whose type tells of axes of a mesh as it is seen where these are of the types that this one has."""
     if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
         return x
-    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, x.aval.sharding.spec))
+    return reshard_p.bind(x, dst_sharding=x.aval.sharding.seen_on(mesh))
 
 
 def lies_somewhere(x: Any, shape: Any = None) -> bool:

@@ -62,7 +62,7 @@ def seen_inside(aval: ShapedArray, spec: PartitionSpec, sizes: dict[Any, int], c
     part = part_of(aval, spec, sizes, check_vma)
     if type(aval) is not ShardedArray:
         return part
-    seen = sharded(part, aval.sharding.update(mesh=get_abstract_mesh()))
+    seen = sharded(part, aval.sharding.seen_on(get_abstract_mesh()))
     for n, axes in zip(seen.shape, cut_of(seen), strict=True):
         if n % math.prod(sizes[name] for name in axes):
             raise ValueError(f"A part of {aval.str_short()} under {spec} has a dimension of size {n}, which does not "
