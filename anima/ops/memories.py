@@ -13,44 +13,43 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Jaxpr, Var, subjaxprs
 from anima.core.placement import committed_sharding
 from anima.core.shardings import Sharding, common_memory, memory_of
 from anima.ops.placing import Loosely, device_put_p
-from anima.util import weak_cache
+from anima.util import deeper, weak_cache
 
 Kinds = tuple[str | None, ...]
 
 
 @weak_cache
-def memories(closed: ClosedJaxpr, ins: Kinds) -> Kinds:
+def memories(program: ClosedJaxpr | Jaxpr, ins: Kinds) -> Kinds:
     """The kinds (see `memory_of`) of a program's results, for arguments in these."""
-    env: dict[Var, str | None] = dict(zip(closed.jaxpr.invars, ins, strict=True))
-    for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-        env[var] = memory_of(committed_sharding(const))
+    env: dict[Var, str | None] = dict(zip(program.invars, ins, strict=True))
+    if isinstance(program, ClosedJaxpr):
+        env.update((v, memory_of(committed_sharding(c)))
+                   for v, c in zip(program.jaxpr.constvars, program.consts, strict=True))
 
     def read(atom: Atom) -> str | None:
-        return env[atom] if isinstance(atom, Var) else None
+        return env.get(atom) if isinstance(atom, Var) else None
 
-    for eqn in closed.eqns:
+    for eqn in program.eqns:
         kinds = tuple(map(read, eqn.invars))
-        inner = [*map(_closed, subjaxprs(eqn.params))] if eqn.params else []
+        inner = [*subjaxprs(eqn.params)] if eqn.params else []
         found: Sequence[str | None]
         if eqn.primitive is device_put_p:
             found = [_kind_at(eqn.params["devices"][0], kinds[0])]
-        elif len(inner) == 1 and len(inner[0].in_avals) == len(kinds) and len(inner[0].out_avals) == len(eqn.outvars):
-            found = memories(inner[0], kinds)
+        elif len(inner) == 1 and len(inner[0].invars) == len(kinds) and len(inner[0].outvars) == len(eqn.outvars):
+            with deeper():
+                found = memories(inner[0], kinds)
         else:
             found = [common_memory(kinds, [len(a.aval.shape) for a in eqn.invars])] * len(eqn.outvars)
         env.update(zip(eqn.outvars, found, strict=True))
-    return tuple(map(read, closed.jaxpr.outvars))
+    return tuple(map(read, program.outvars))
 
 
 @weak_cache
-def tells_of_memory(closed: ClosedJaxpr) -> bool:
+def tells_of_memory(program: ClosedJaxpr | Jaxpr) -> bool:
     """Whether a program puts values into some memory, wherever they are."""
-    return any((e.primitive is device_put_p and isinstance(e.params["devices"][0], MemorySpace))
-               or any(map(tells_of_memory, map(_closed, subjaxprs(e.params)))) for e in closed.eqns if e.params)
-
-
-def _closed(program: Jaxpr | ClosedJaxpr) -> ClosedJaxpr:
-    return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program)
+    with deeper():
+        return any((e.primitive is device_put_p and isinstance(e.params["devices"][0], MemorySpace))
+                   or any(map(tells_of_memory, subjaxprs(e.params))) for e in program.eqns if e.params)
 
 
 def _kind_at(target: Any, before: str | None) -> str | None:
