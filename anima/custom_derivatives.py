@@ -11,6 +11,7 @@ from anima import names as _names, tree
 from anima.control.linear_call import linear_call as linear_call
 from anima.core import dtypes
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.kept import kept
 from anima.core.stage import eval_jaxpr, trace_pytrees
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import instantiate
@@ -35,7 +36,8 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
       that takes `fun` as an argument can be differentiated by what `fun` closes over.
     """
     leaves, in_tree = tree.flatten(example_args)
-    jaxpr, values, out_tree = trace_pytrees(fun, in_tree, list(map(aval_of, leaves)))
+    avals = tuple(map(aval_of, leaves))
+    jaxpr, values, out_tree = kept(fun, ("closure_convert", in_tree, avals), lambda: trace_pytrees(fun, in_tree, avals))
     hoisted = [isinstance(v, Tracer) for v in values]
     consts = [v for v, h in zip(values, hoisted, strict=True) if h]
 

@@ -135,7 +135,7 @@ def _place(given: Any) -> Any:
             raise ValueError(f"device_put needs a layout that is known, got {given}.")
         given = given.sharding
     if given is None or isinstance(given, (Sharding, MemorySpace)):
-        return given if isinstance(given, Sharding) else None
+        return None if given is MemorySpace.Any else given
     if isinstance(given, PartitionSpec):
         if current_mesh().empty:
             raise ValueError("Please set a mesh via `anima.set_mesh` if a PartitionSpec is passed to device_put")

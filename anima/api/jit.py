@@ -335,8 +335,8 @@ class JitFunction:
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
         """The program for these arguments, traced now if it is new; `find` tells the type of one.
 
-        A program that closes over tracers belongs to the trace they live in, and is not kept. An option that is changed
-        while it is traced, perhaps by another thread, counts from the next call.
+        A program that closes over tracers belongs to the trace they live in, and is kept for calls there alone. An
+        option that is changed while it is traced, perhaps by another thread, counts from the next call.
         """
         try:
             avals = tuple([x.aval if isinstance(x, Array) else find(x) for x in leaves])
@@ -345,7 +345,7 @@ class JitFunction:
             raise
         options = config.trace_key()
         key = in_tree, avals, static, options, current.axes, current.manual
-        entry = self.entries.get(key)
+        entry = self.entries.get(key) or self.programs.within(key)
         if entry is None:
             with turn((id(self.programs), key)):
                 entry = self.entries.get(key) or self._made(args, kwargs, static, avals, in_tree, options, key)
@@ -363,6 +363,8 @@ class JitFunction:
             entry.kept = True
             self.entries[key] = entry
             traced[id(self.programs)] = self.programs
+        else:
+            self.programs.keep_within(key, entry)
         return entry
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,

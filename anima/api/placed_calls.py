@@ -42,8 +42,9 @@ from anima.core.placement import (
     place,
 )
 from anima.core.propagation import propagate
-from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
+from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of, in_memory, memory_of
 from anima.core.trace import aval_of
+from anima.ops.memories import memories, tells_of_memory
 from anima.ops.placing import check_fits, check_known, concrete, constrained_to, device_put_p, on_current_mesh
 from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
@@ -176,24 +177,25 @@ def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
 class Places:
     """What is known of where the arguments and results of one program are."""
 
-    __slots__ = ("closed", "device", "found", "ins", "name", "outs", "pins", "takers", "unused", "watchers")
+    __slots__ = ("closed", "device", "found", "ins", "name", "outs", "pins", "takers", "tells_of_memory", "unused",
+                 "watchers")
 
     def __init__(self, name: str, closed: ClosedJaxpr, asked: Wanted | None, ins: Sequence[Sharding | None] | None,
                  outs: Sequence[Sharding | None] | None, keep_unused: bool = False) -> None:
         self.name, self.closed, self.ins, self.outs = name, closed, ins, outs
         self.device = asked.device if asked else None
-        self.pins, self.watchers = pins(closed), watchers(closed)
+        self.pins, self.watchers, self.tells_of_memory = pins(closed), watchers(closed), tells_of_memory(closed)
         if self.pins:  # what nothing needs says nothing
             self.closed = without_dead_code(closed)
             self.pins = pins(self.closed)
         self.unused: list[int] | None = [] if keep_unused else None  # leaves that do not matter
-        self.found: dict[Any, list[Sharding] | None] = {}
+        self.found: dict[Any, list[Sharding | None] | None] = {}
         self.takers: dict[Any, tuple[int, ...]] = {}
 
     @property
     def matter(self) -> bool:
         """Whether the program itself says something of places."""
-        return bool(self.pins or self.watchers or self.ins or self.outs or self.device)
+        return bool(self.pins or self.watchers or self.ins or self.outs or self.device or self.tells_of_memory)
 
     def results(self, leaves: Sequence[Any]) -> tuple[Sequence[Sharding | None], bool]:
         """The sharding of each result for these arguments (None: of arrays that nobody placed), and whether they have
@@ -255,7 +257,7 @@ class Places:
             return list(shardings)
         return [a if b is None else b for a, b in zip(shardings, self.ins, strict=True)]
 
-    def _results(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> list[Sharding] | None:
+    def _results(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> list[Sharding | None] | None:
         avals = self.closed.out_avals
         if self.device is not None:
             return [self.device] * len(avals)
@@ -266,15 +268,19 @@ class Places:
         if not any(s is not None for s in said):
             said = [s for _, s in self.pins]
         mesh = mesh_of(said)
+        free = [None] * (len(self.closed.in_avals) - len(ins))  # what the function closes over, as the first arguments
+        kinds = memories(self.closed, (*free, *map(memory_of, ins)))
         if mesh is None:
             single = next((s for s in said if s is not None), None)
             for tell in self.watchers:
                 tell(single or elsewhere(0)[0] or WHOLE)
-            return None if single is None else [single if o is None else o for o in outs]
-        free = len(self.closed.in_avals) - len(ins)  # what the function closes over, as arguments before the others
-        specs = propagate(self.closed, mesh, [*[None] * free, *ins])
-        return [completed(mesh, a, spec) if out is None else out
-                for a, spec, out in zip(avals, specs, outs, strict=True)]
+            if single is None and self.tells_of_memory:
+                return [None if k is None else in_memory(WHOLE, k) for k in kinds]
+            return None if single is None else [in_memory(single, k) if o is None else o
+                                                for o, k in zip(outs, kinds, strict=True)]
+        specs = propagate(self.closed, mesh, [*free, *ins])
+        return [in_memory(completed(mesh, a, spec), k) if out is None else out
+                for a, spec, out, k in zip(avals, specs, outs, kinds, strict=True)]
 
     def put(self, outs: Sequence[Any]) -> list[Any]:
         """The results of a call that is transformed, on the single devices where they are to be: programs say nothing

@@ -5,11 +5,13 @@ Functions that are equal, jitted with the same options, share theirs.
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from anima.core.kept import held, loosened
 from anima.util import cleared, fork_safe
 
 NONE = (None, None, None)
@@ -21,21 +23,41 @@ class ProgramCache:
     `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
     are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
     calls; for those of which something says on which devices they take place. `last` is one of `simple`, found by the
-    identity of the options: these, its `run` and its `finish`.
+    identity of the options: these, its `run` and its `finish`. `open` has what closes over tracers.
     """
 
-    __slots__ = ("__weakref__", "entries", "last", "placed", "recent", "simple")
+    __slots__ = ("__weakref__", "entries", "last", "open", "placed", "recent", "simple")
 
     def __init__(self) -> None:
         self.entries: dict[Any, Any] = {}  # `Entry`s of `jit.py`, by signature
         self.simple: dict[Any, tuple[Any, ...]] = {}
         self.recent: dict[Any, tuple[Any, ...]] = {}
         self.placed: dict[Any, tuple[Any, ...]] = {}
+        self.open: dict[Any, tuple[Any, list[Any]]] = {}
         self.last: tuple[Any, Any, Any] = NONE
+
+    def within(self, key: Any) -> Any:
+        """The entry that closes over tracers which are there now; None if there is none."""
+        entry, loose = self.open.get(key, (None, ()))
+        outer = held(loose)
+        if entry is None or outer is None:
+            return None
+        entry = copy.copy(entry)
+        entry.outer = outer
+        return entry
+
+    def keep_within(self, key: Any, entry: Any) -> None:
+        """Keeps an entry that closes over tracers, but not these."""
+        loose = loosened(entry.outer)
+        if loose is not None:
+            alone = copy.copy(entry)
+            alone.outer = []
+            self.open[key] = alone, loose
 
     def clear(self) -> None:
         self.last = NONE
         self.entries.clear()
+        self.open.clear()
         self.recent.clear()
         self.simple.clear()
         self.placed.clear()

@@ -13,6 +13,7 @@ from anima.api.stages import ShapeDtypeStruct, struct_of, type_of
 from anima.core.avals import ShapedArray
 from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.kept import kept
 from anima.core.stage import Traced, trace_pytrees
 from anima.core.trace import aval_of, ensure_compile_time_eval as ensure_compile_time_eval
 from anima.util import clear_all, fun_name, wraps
@@ -70,6 +71,15 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return symbolic_results(partial(eval_shape, fun), args, kwargs)
     if isinstance(fun, JitFunction):  # it knows which of its arguments are static
         return fun.eval_shape(*args, **kwargs)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    outs, _, out_tree = kept(fun, ("eval_shape", in_tree, tuple(map(type_of, leaves))),
+                             lambda: _result_types(fun, args, kwargs))
+    return tree.unflatten(out_tree, outs)
+
+
+def _result_types(fun: Callable[..., Any], args: tuple[Any, ...],
+                  kwargs: dict[str, Any]) -> tuple[list[ShapeDtypeStruct], tuple[()], Any]:
+    """The types of the results of `fun`, nothing that it closes over, and the structure of the results."""
     told: list[Any] = []  # by each result that is a type already
     trees: list[Any] = []
 
@@ -81,7 +91,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return [x for x in leaves if not isinstance(x, ShapeDtypeStruct)]
 
     found = iter(make_jaxpr(arrays, return_shape=True)(*args, **kwargs)[1])
-    return tree.unflatten(trees[0], [next(found) if t is None else t for t in told])
+    return [next(found) if t is None else t for t in told], (), trees[0]
 
 
 def typeof(x: Any) -> ShapedArray:

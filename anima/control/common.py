@@ -12,6 +12,7 @@ from anima.core.avals import ShapedArray
 from anima.core.axes import manual_names, varying
 from anima.core.explicit import cut_of
 from anima.core.jaxpr import ClosedJaxpr, Var
+from anima.core.kept import kept
 from anima.core.refs import AbstractRef, Ref
 from anima.core.stage import Traced, eval_jaxpr, hoisted, trace_pytrees, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
@@ -24,9 +25,15 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
                    users: Callable[..., Any] | None = None) -> tuple[ClosedJaxpr, list[Any], Any]:
     """Traces `fun(*args)`: (program with what it closes over as leading arguments, those values, output tree).
 
-    `users` is the function that errors name, if it is not `fun` itself.
+    `users` is the user's function that it is made of, which errors name, if it is not `fun` itself; the program is kept
+    with it.
     """
     users = users or fun
+    return kept(users, (by, in_tree, tuple(avals)), lambda: _traced(fun, in_tree, avals, by, users))
+
+
+def _traced(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
+            users: Callable[..., Any]) -> tuple[ClosedJaxpr, list[Any], Any]:
 
     def check(result: Any, outs: list[Any]) -> list[Any]:
         if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
@@ -43,7 +50,7 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
 def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
                by: str) -> tuple[ClosedJaxpr, list[Any], Any]:
     """`trace_function`, for operations that know nothing of references: the program has none of its own."""
-    closed, consts, out_tree = trace_function(fun, in_tree, avals, by)
+    closed, consts, out_tree = _traced(fun, in_tree, avals, by, fun)
     return without_refs(closed), consts, out_tree
 
 

@@ -23,6 +23,7 @@ from anima.control.common import differences, strong_like, trace_pure
 from anima.control.scan import scan
 from anima.core.avals import Shape, ShapedArray, canonicalize_axes
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.kept import kept
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, close, eval_jaxpr, eval_numpy
 from anima.core.trace import Trace, Tracer, aval_of, under
@@ -328,8 +329,8 @@ def _fold(name: str, operands: Any, init_values: Any, computation: Callable[...,
     inits = [as_array(i) for i in strong_like(inits, avals)]
     scalars = [a.update(shape=()) for a in avals]
     given = params(avals[0].shape)
-    closed, consts, out_tree = trace_pure(
-        lambda a, b: _strong(computation(a, b), scalars), tree.structure((operands, operands)), scalars * 2, name)
+    closed, consts, out_tree = kept(computation, (name, structure, tuple(scalars)), lambda: trace_pure(
+        lambda a, b: _strong(computation(a, b), scalars), tree.structure((operands, operands)), scalars * 2, name))
     if out_tree != structure:
         raise ValueError(f"{name} computation must return the structure of the operands, {structure}, but it returns "
                          f"{out_tree}.")

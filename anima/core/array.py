@@ -582,7 +582,7 @@ class PlacedArray(Located, ConcreteArray):  # type: ignore[misc]
         value = self.part() if self.is_cut else np.asarray(self.elements()[index], order="C")
         shape = value.shape[:len(self.shape)]  # random keys have one more dimension
         return PlacedArray(value.view(), ShapedArray(shape, self.aval.dtype, self.aval.weak_type),
-                           SingleDeviceSharding(device))
+                           SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind))
 
     def __deepcopy__(self, memo: Any) -> PlacedArray:
         return PlacedArray(self.part().copy(), self.aval, self._sharding, self.committed)

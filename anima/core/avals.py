@@ -197,6 +197,11 @@ class ShardedArray(ShapedArray):
         axis = canonicalize_axis(spec, self.ndim)
         return ShapedArray.dec_rank(self, size, axis).update(sharding=self._recut(axis, axis + 1, ()))
 
+    def to_ct_aval(self) -> ShapedArray:
+        """The type of cotangents: what is unreduced of a value is reduced of them, and the other way round."""
+        out = self.to_tangent_aval()
+        return out.update(sharding=self.sharding.update(spec=self.sharding.spec.to_ct_spec()))
+
     def _recut(self, start: int, stop: int, new: tuple[Any, ...]) -> NamedSharding:
         """The sharding with other partitions for the dimensions from `start` to `stop`."""
         spec = self.sharding.spec

@@ -148,6 +148,11 @@ class MemorySpace(enum.Enum):
     Host = enum.auto()
     Any = enum.auto()
 
+    @property
+    def kind(self) -> str | None:
+        """The name of that memory; None for any."""
+        return {"Device": MEMORY_KINDS[0], "Host": MEMORY_KINDS[1]}.get(self.name)
+
     def __repr__(self) -> str:
         return f"MemorySpace.{self.name}"
 

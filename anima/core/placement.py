@@ -22,7 +22,16 @@ from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option, 
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
-from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
+from anima.core.shardings import (
+    NamedSharding,
+    Sharding,
+    SingleDeviceSharding,
+    common_memory,
+    device_of,
+    in_memory,
+    memory_of,
+    spreads,
+)
 from anima.core.state import is_tracing
 from anima.util import deeper, weak_cache
 
@@ -184,11 +193,11 @@ def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[Sh
         names = getattr(primitive, "operands", ())
         check_together(shardings, said, lambda k: f"{names[k] if k < len(names) else k} of {primitive.name} with "
                        f"shape {avals[k].str_short()}")
-    mesh = mesh_of(known)
+    mesh, memory = mesh_of(known), common_memory(list(map(memory_of, shardings)), [a.ndim for a in avals])
     if mesh is None:
-        return [known[0]] * len(outs)
+        return [in_memory(known[0], memory)] * len(outs)
     specs = propagate_one(primitive, avals, outs, params, mesh, shardings)
-    found = [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
+    found = [in_memory(completed(mesh, a, s), memory) for a, s in zip(outs, specs, strict=True)]
     asked = primitive.places(params) or [None] * len(outs)  # kept as it was written: P(None), say, for P()
     return [s if p is None or is_abstract(p) or not p.is_equivalent_to(s, a.ndim) else p
             for p, s, a in zip(asked, found, outs, strict=True)]

@@ -13,7 +13,9 @@ reference has by now, made of whatever the trace it belongs to computes with. So
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -355,6 +357,18 @@ class Cell(Ref):
         self.replace(written(self.whole(), levels, operands, new, method))
 
 
+_alive: weakref.WeakSet[EagerCell] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for cell in _alive:
+        cell.turn = threading.RLock()  # a thread that the child does not have may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class EagerCell(Cell):
     """A reference to memory of its own. Once others may see this memory (`shared`), writing takes a copy first, unless
     they are gone by then. Threads take turns: what one reads, another does not write to meanwhile."""
@@ -365,6 +379,7 @@ class EagerCell(Cell):
         super().__init__(trace, value.elements(), aval)
         self.shared = True
         self.turn = threading.RLock()  # a callback of a program that writes may read
+        _alive.add(self)
 
     def whole(self) -> ConcreteArray:
         return ConcreteArray(self.elements(), self.aval.inner_aval)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anima.config import default_device
@@ -197,6 +197,12 @@ class NamedSharding(Sharding):
         """The sharding with another `mesh`, `spec` or `memory_kind`."""
         return NamedSharding(**{"mesh": self.mesh, "spec": self.spec, "memory_kind": self._memory_kind, **kwargs})
 
+    def seen_on(self, mesh: Mesh | AbstractMesh) -> NamedSharding:
+        """The same where axes are of the types that this mesh has: sums still to be taken are told along Explicit ones.
+        """
+        spec, told = self.spec, frozenset(mesh.explicit_axes)
+        return NamedSharding(mesh, spec.update(unreduced=spec.unreduced & told, reduced=spec.reduced & told))
+
     @property
     def device_list(self) -> tuple[Device, ...]:
         """The devices in the order of the mesh; ValueError if it is abstract."""
@@ -344,6 +350,24 @@ class Shard:
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+def memory_of(sharding: Sharding | None) -> str | None:
+    """The kind of memory that a sharding names, where that is another one than a device's own."""
+    kind = None if sharding is None else sharding.memory_kind
+    return None if kind == MEMORY_KINDS[0] else kind
+
+
+def in_memory(sharding: Sharding, kind: str | None) -> Sharding:
+    """The same in the kind of memory that `memory_of` gives."""
+    return sharding if memory_of(sharding) == kind else sharding.with_memory_kind(kind or MEMORY_KINDS[0])
+
+
+def common_memory(kinds: Sequence[str | None], ranks: Sequence[int]) -> str | None:
+    """Where an operation's results are, of operands with so many dimensions: where all of these are that have any."""
+    named = {k for k in kinds if k is not None}
+    alike = {k for k, rank in zip(kinds, ranks, strict=True) if rank}
+    return next(iter(named)) if len(named) == 1 and alike <= named else None
 
 
 def device_of(device: Any = None) -> Device:

@@ -11,12 +11,11 @@ from anima import tree_engine, util
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
-from anima.core import dtypes
+from anima.core import dtypes, kept
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.primitive import Primitive
 from anima.core.state import current
 from anima.core.trace import Tracer
-from anima.lax import control
 from anima.numpy import creation, elementwise, operators
 from anima.runtime import logs
 from anima.transforms.checkpoint import checkpoint_p
@@ -24,7 +23,8 @@ from anima.transforms.checkpoint import checkpoint_p
 
 def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` and `remat2` as the names of calls;
-    dicts that come back with their keys in order; loops outside of `jit` that call their functions once; numbers that
+    dicts that come back with their keys in order; functions that are called once for arguments of equal types, by
+    loops, branches, `checkpoint` and the like; numbers that
     `array` makes as values of the program being recorded; failures of functions that programs call back as
     `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
     for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for; logs that
@@ -34,7 +34,7 @@ def adopt() -> None:
     pjit_p.name, checkpoint_p.name = "jit", "remat2"
     tree_engine.sort_keys = True
     Callback.errors_as_text = True
-    control.remembers = True
+    kept.remembers = True
     creation.stages_numbers = True
     elementwise.chooses = True
     operators.namespace = "jax.numpy"

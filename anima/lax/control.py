@@ -19,6 +19,7 @@ from anima.api.pjit import pjit_p, run_on_refs
 from anima.config import config
 from anima.control import cond as conds, scan as scans, while_loop as whiles
 from anima.control.key_reuse import use_all, used_up
+from anima.core import kept
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.refs import Ref, check_given_once
@@ -30,7 +31,6 @@ from anima.ops.broadcast import as_array
 from anima.transforms.discharge import discharged, is_stateful
 from anima.util import cleared, exact_type, weak_cache
 
-remembers = False  # whether loops outside of jit are traced once for each function: programs written for JAX expect it
 _loops: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()  # by the user's functions
 cleared(_loops.clear)
 
@@ -39,7 +39,7 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
               options: tuple[Any, ...] = ()) -> Any:
     """`run(operands)`, compiled where it would run. What the user's functions close over is an operand too.
 
-    In JAX's place (`remembers`), the user's `functions` are called once for arguments of the same types and the same
+    In JAX's place (`core/kept.py`), the user's `functions` are called once for arguments of the same types and the same
     `options`, for as long as they live, as those of jit are: what they read besides may then be of that time.
     """
     leaves, in_tree = tree.flatten((operands,))
@@ -72,7 +72,7 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
 def _known_of(functions: Sequence[Any]) -> dict[Any, Any] | None:
     """What is remembered of loops of these functions; None where nothing is: of transformed ones, which may close over
     anything, and of functions that cannot be told apart, or are made anew at each use, as methods are."""
-    if not remembers or not functions or current.trace is not EVAL or config.debug_key_reuse:
+    if not kept.remembers or not functions or current.trace is not EVAL or config.debug_key_reuse:
         return None
     if any(isinstance(f, MethodType) for f in functions):
         return None

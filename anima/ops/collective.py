@@ -18,7 +18,7 @@ import numpy as np
 from anima.core.avals import Shape, ShapedArray, reduced_shape, tangent_aval
 from anima.core.axes import manual_names, name_of, ordered, varying
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Primitive, ShardingRule, Zero
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast, broadcast_in_dim, expand_dims, reduce_sum_p, zeros_like
@@ -54,6 +54,10 @@ class AxesReduce(Collective):
     def infer(self, x: ShapedArray, *, axes: Names, axis_index_groups: Any = None) -> ShapedArray:
         positions = _positions(axes)
         return ShapedArray(reduced_shape(x, positions), x.dtype)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], *, axes: Names,
+                      **params: Any) -> ShardingRule:
+        return self.reduce.sharding_rule(avals, outs, axes=_positions(axes))  # type: ignore[return-value]
 
     def eval(self, x: np.ndarray, *, axes: Names, axis_index_groups: Any = None) -> Any:
         if self.axis_names({"axes": axes}):

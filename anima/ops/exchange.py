@@ -18,7 +18,8 @@ import numpy as np
 
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import name_of, size_of
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Primitive, ShardingRule, Zero
+from anima.core.sharding_rules import dimensions, dims
 from anima.core.trace import aval_of
 from anima.ops.broadcast import iota, reduce_sum
 from anima.ops.elementwise import mul
@@ -55,6 +56,9 @@ class Collective(Primitive):
         for name in self.axis_names(params):
             size_of(name, self.name)
         raise NotImplementedError(f"{self.name} over the axis {self.axis_names(params)} outside of a mapped function")
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return dimensions(avals, outs)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out, t = self.bind(*primals, **params), tangents[0]
@@ -178,6 +182,10 @@ class AllGather(Collective):
             shape.insert(all_gather_dimension, axis_size)
         return ShapedArray(tuple(shape), x.dtype)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], *, all_gather_dimension: int,
+                      tiled: bool, **params: Any) -> ShardingRule:
+        return _grown(avals[0], all_gather_dimension, tiled)
+
     def adjoint(self, ct: Any, aval: ShapedArray, *, all_gather_dimension: int, **params: Any) -> Any:
         return reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params)
 
@@ -229,6 +237,11 @@ class ReduceScatter(Collective):
             del shape[scatter_dimension]
         return ShapedArray(tuple(shape), x.dtype)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], *, scatter_dimension: int,
+                      tiled: bool, **params: Any) -> ShardingRule:
+        small, large, whole, *_ = _grown(outs[0], scatter_dimension, tiled)
+        return ShardingRule(large, small, whole)
+
     def adjoint(self, ct: Any, aval: ShapedArray, *, scatter_dimension: int, **params: Any) -> Any:
         return all_gather_p.bind(ct, all_gather_dimension=scatter_dimension, **params)
 
@@ -261,6 +274,10 @@ class AllToAll(Collective):
         shape[concat_axis] *= size
         return ShapedArray(tuple(shape), x.dtype)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], *, split_axis: int,
+                      concat_axis: int, **params: Any) -> ShardingRule:
+        return dimensions(avals, outs)._replace(whole=frozenset((split_axis, concat_axis)))
+
     def adjoint(self, ct: Any, aval: ShapedArray, *, split_axis: int, concat_axis: int, **params: Any) -> Any:
         return self.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)
 
@@ -275,6 +292,13 @@ class AllToAll(Collective):
     def beside(self, x: Any, dim: int, *, split_axis: int, concat_axis: int, **params: Any) -> tuple[Any, int]:
         return self.bind(x, split_axis=split_axis + (dim <= split_axis), concat_axis=concat_axis + (dim <= concat_axis),
                          **params), dim
+
+
+def _grown(x: ShapedArray, axis: int, tiled: bool) -> ShardingRule:
+    """The rule where `axis` of the result is a longer one than that of `x`, or (not `tiled`) a new one."""
+    own = [*range(len(x.shape))]
+    return ShardingRule([dims(*own)], [dims(*(own if tiled else (*own[:axis], None, *own[axis:])))],
+                        frozenset((axis,) if tiled else ()))
 
 
 def joined(x: Any, axis: int) -> Any:

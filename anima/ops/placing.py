@@ -191,6 +191,11 @@ class DevicePut(Placing):
 
     def bind(self, *args: Any, **params: Any) -> Any:
         (x,), (target,) = args, params["devices"]
+        if isinstance(target, MemorySpace) and current.trace is EVAL:
+            lies, kind = x.sharding if isinstance(x, ConcreteArray) else WHOLE, target.kind
+            if kind is None or lies.memory_kind == kind:
+                return [x]
+            params = {**params, "devices": (lies.with_memory_kind(kind),)}
         if isinstance(target, Loosely) and current.trace is EVAL:
             aval, sharding = aval_of(x), None if target.sharding == WHOLE else target.sharding
             bare = ShapedArray(aval.shape, aval.dtype, aval.weak_type)
@@ -202,6 +207,11 @@ class DevicePut(Placing):
 
     def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
         return {**params, "devices": (sharding,)}
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Any]:
+        if isinstance(params["devices"][0], MemorySpace) and not isinstance(ct[0], Zero):
+            return self.back(ct[0], params)  # type: ignore[no-any-return]
+        return super().transpose(ct, *args, **params)
 
     def back(self, ct: Any, params: dict[str, Any]) -> Any:
         (source,) = params["srcs"]
@@ -447,7 +457,7 @@ def seen_on(mesh: AbstractMesh, x: Any) -> Any:
     """A value whose type tells of axes of a mesh as it is seen where these are of the types that this one has."""
     if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
         return x
-    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, x.aval.sharding.spec))
+    return reshard_p.bind(x, dst_sharding=x.aval.sharding.seen_on(mesh))
 
 
 def lies_somewhere(x: Any, shape: Any = None) -> bool:

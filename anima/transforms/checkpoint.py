@@ -20,6 +20,7 @@ from anima.config import config
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.intern import interned
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
+from anima.core.kept import kept
 from anima.core.primitive import Primitive, Zero
 from anima.core.refs import STATE, Ref
 from anima.core.stage import (
@@ -38,7 +39,7 @@ from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import ProgramCall
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill, linearize_jaxpr
-from anima.util import fun_name, logger, weak_cache, wraps
+from anima.util import exact_type, fun_name, logger, weak_cache, wraps
 
 Policy = Callable[..., Any]
 Saveable, Recompute = True, False  # what policies answer
@@ -245,11 +246,18 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
             given = iter(rest)
             return fun(*(a if i in where else next(given) for i, a in enumerate(args)), **named, **fixed)
 
-        jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(aval_of, leaves)),
-                                                Traced(fun_name(fun), by="checkpoint"))
-        # Layers of a network are equal programs mostly: what is derived from one is made once.
-        outs = checkpoint_p.bind(*consts, *leaves, jaxpr=interned(hoisted(jaxpr)), prevent_cse=prevent_cse,
-                                 differentiated=False, policy=policy)
+        avals = list(map(aval_of, leaves))
+
+        def make() -> tuple[ClosedJaxpr, list[Any], Any]:
+            jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, avals, Traced(fun_name(fun), by="checkpoint"))
+            # Layers of a network are equal programs mostly: what is derived from one is made once.
+            return interned(hoisted(jaxpr)), consts, out_tree
+
+        static = tuple([(i, args[i]) for i in sorted(where)] + sorted(fixed.items()))
+        key = "checkpoint", in_tree, tuple(avals), len(args), static, exact_type(static)
+        closed, consts, out_tree = kept(fun, key, make)
+        outs = checkpoint_p.bind(*consts, *leaves, jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
+                                 policy=policy)
         return tree.unflatten(out_tree, outs)
 
     return call

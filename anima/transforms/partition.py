@@ -238,8 +238,12 @@ class Partition:
         sent = [bytes_of(a, c, self.sizes) for a, c in zip((out, *avals), (way.results[0], *have), strict=True)]
         if way.operands != have or way.over or sent[0] > sum(sent[1:]):
             return None
-        ins, made = list(map(self.part, avals, have)), self.part(out, way.results[0])
-        found = eqn.primitive.bind(*(x.value for x in operands), **eqn.primitive.on_parts(eqn.params, ins, [made]))
+        if eqn.primitive.places(eqn.params):  # the identity
+            found = operands[0].value
+        else:
+            params = eqn.primitive.on_parts(eqn.params, list(map(self.part, avals, have)),
+                                            [self.part(out, way.results[0])])
+            found = eqn.primitive.bind(*(x.value for x in operands), **params)
         return [Part(found, way.results[0], operands[0].over, wanted[0], operands[0].source)]
 
     def _whole(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part]:

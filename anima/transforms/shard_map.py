@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.axes import Axis, Manual, manual_names, mentions, name_of, naming, typing, varying
+from anima.core.explicit import cut_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh, use_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
@@ -55,6 +56,21 @@ def on_devices(mesh: Mesh | AbstractMesh, manual: frozenset[Any], check_vma: boo
         yield
 
 
+def seen_inside(aval: ShapedArray, spec: PartitionSpec, sizes: dict[Any, int], check_vma: bool) -> ShapedArray:
+    """As `part_of`, in the function of a device: the type tells how parts are cut along Explicit axes of the mesh over
+    which it is not mapped."""
+    part = part_of(aval, spec, sizes, check_vma)
+    if type(aval) is not ShardedArray:
+        return part
+    seen = sharded(part, aval.sharding.seen_on(get_abstract_mesh()))
+    for n, axes in zip(seen.shape, cut_of(seen), strict=True):
+        if n % math.prod(sizes[name] for name in axes):
+            raise ValueError(f"A part of {aval.str_short()} under {spec} has a dimension of size {n}, which does not "
+                             f"divide into the parts along the axes {axes}, by which its type is cut. Fix: "
+                             "anima.reshard it first, or map over these axes, too.")
+    return seen
+
+
 def part_of(aval: ShapedArray, spec: PartitionSpec, sizes: dict[Any, int], check_vma: bool) -> ShapedArray:
     """The type of what one device has of an array."""
     cut = [math.prod(sizes[n] for n in axes_of(p)) for p in spec]
@@ -73,32 +89,37 @@ class ShardMap(Primitive):
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, mesh: Any, out_specs: Specs, check_vma: bool,
               newly_manual_axes: frozenset[Any], **params: Any) -> list[ShapedArray]:
         around = frozenset().union(*(a.vma for a in avals))
-        return [a.update(shape=whole_shape(a.shape, s, mesh.shape), sharding=NamedSharding(mesh, s),
+        specs = _whole_specs(out_specs, jaxpr.out_avals, mesh, newly_manual_axes)
+        return [a.update(shape=whole_shape(a.shape, s, mesh.shape), sharding=NamedSharding(mesh, cut),
                          vma=a.vma - newly_manual_axes if check_vma else around)
-                for a, s in zip(jaxpr.out_avals, out_specs, strict=True)]
+                for a, s, cut in zip(jaxpr.out_avals, out_specs, specs, strict=True)]
 
     def binds(self, params: dict[str, Any]) -> Sequence[tuple[Any, int]]:
         return [(n, size) for n, size in params["mesh"].shape_tuple if n in params["newly_manual_axes"]]
 
     def places(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings of the results."""
-        return self._on_mesh(params["mesh"], params["out_specs"])
+        return self._on_mesh(params, params["out_specs"], params["jaxpr"].out_avals)
 
     def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
         return super().pins(params) if concrete(params["mesh"]) is not None else []
 
     def takes(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings of the operands that the program needs, likewise."""
-        _, used = dce_closed(params["jaxpr"], (True,) * len(params["out_specs"]))
-        return [s if u else None for s, u in zip(self._on_mesh(params["mesh"], params["in_specs"]), used, strict=True)]
+        jaxpr = params["jaxpr"]
+        _, used = dce_closed(jaxpr, (True,) * len(params["out_specs"]))
+        given = self._on_mesh(params, params["in_specs"], jaxpr.in_avals)
+        return [s if u else None for s, u in zip(given, used, strict=True)]
 
     def apart(self, params: dict[str, Any], mesh: Mesh | AbstractMesh) -> frozenset[Any]:
         mine, manual = params["mesh"], params["newly_manual_axes"]
         same = concrete(mine) is not None and mine.shape_tuple == mesh.shape_tuple
         return manual if same and len(manual) < len(mesh.axis_names) else frozenset()
 
-    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding]:
-        return [NamedSharding(concrete(given) or given, s) for s in specs]
+    def _on_mesh(self, params: dict[str, Any], specs: Specs, avals: Sequence[ShapedArray]) -> list[NamedSharding]:
+        mesh = params["mesh"]
+        return [NamedSharding(concrete(mesh) or mesh, s)
+                for s in _whole_specs(specs, avals, mesh, params["newly_manual_axes"])]
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program on whole arrays that it stands for."""
@@ -208,6 +229,15 @@ class ShardMap(Primitive):
         return eqn.replace(params={**p, "jaxpr": new, "in_specs": _chosen(p["in_specs"], used_inputs),
                                    "out_specs": _chosen(p["out_specs"], used)},
                            invars=_chosen(eqn.invars, used_inputs), outvars=_chosen(eqn.outvars, used))
+
+
+def _whole_specs(specs: Specs, parts: Sequence[ShapedArray], mesh: Mesh | AbstractMesh,
+                 manual: frozenset[Any]) -> Specs:
+    """How arrays are cut of which devices have parts of these types: first into them, then as these are."""
+    if not set(mesh.explicit_axes) - manual:
+        return specs
+    return tuple(PartitionSpec(*((*axes_of(p), *cut) for p, cut in zip(s.padded(a.ndim), cut_of(a), strict=True)))
+                 for s, a in zip(specs, parts, strict=True))
 
 
 def concrete(mesh: Mesh | AbstractMesh) -> Mesh | None:

@@ -63,7 +63,7 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
     def give(atom: Atom, ct: Any) -> None:
         if ct is not None and is_linear(atom):
             if type(atom.aval) is ShardedArray and not isinstance(ct, Zero):
-                ct = typed_as(ct, atom.aval)
+                ct = typed_as(ct, atom.aval.to_ct_aval())
             found[atom] = add_cotangents(found[atom], ct) if atom in found else ct
 
     for atom, ct in zip(jaxpr.outvars, cts, strict=True):

@@ -145,3 +145,29 @@ def test_shapes_are_plain_numbers() -> None:
     for y in found:
         assert [type(n) for n in y.shape] == [int] * y.ndim
         assert pickle.loads(pickle.dumps(y.shape)) == y.shape
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, anima.jit])
+def test_gradients_that_are_summed_once_for_all(transform: Callable[..., Any]) -> None:
+    """Of weights that are `reduced` along an axis, gradients are unreduced: their sum over it is taken later."""
+    mesh = explicit(2, 4)
+
+    def loss(w: Any, x: Any) -> Any:
+        return (jnp.dot(x, w, out_sharding=P("x", None)) ** 2).sum()
+
+    def summed(w: Any, batches: Any) -> Any:
+        w = anima.reshard(w, P(None, None, reduced={"x"}))
+        first = anima.reshard(jnp.zeros((8, 8)), P(None, None, unreduced={"x"}))
+        total = lax.scan(lambda c, x: (c + anima.grad(loss)(w, x), None), first, batches)[0]
+        return anima.reshard(total, P(None, None))
+
+    with anima.set_mesh(mesh):
+        x = anima.device_put(X, P("x", "y"))
+        w = anima.reshard(anima.device_put(X.T, P("y", None)), P("y", None, reduced={"x"}))
+        found = transform(anima.grad(loss))(w, x)
+        assert found.sharding.spec == P("y", None, unreduced={"x"})
+        np.testing.assert_allclose(found, 2 * X.T @ X @ X.T, rtol=1e-4, atol=1e-4)
+        batches = jnp.stack([anima.device_put(X, P("x", None))] * 2)
+        total = transform(summed)(anima.device_put(X.T, P()), batches)
+        assert total.sharding.spec == P(None, None)
+        np.testing.assert_allclose(total, 4 * X.T @ X @ X.T, rtol=1e-4, atol=1e-4)

@@ -90,7 +90,7 @@ def test_memories() -> None:
         device.memory("foo")
     assert device.client.devices() == [device] and device.client.platform == "cpu"
     x = jnp.array(X)
-    assert anima.device_put(x, anima.memory.Space.Host) is x
+    assert anima.device_put(x, anima.memory.Space.Device) is x
     assert x.format.layout == anima.new_ref(x).format.layout == Layout((0, 1))
     assert anima.new_ref(x).sharding == x.sharding
 

@@ -13,10 +13,9 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.core import intern
+from anima.core import intern, kept
 from anima.core.intern import interned
 from anima.extend.core import Primitive
-from anima.lax import control
 from anima.ops.index import dynamic_slice_p
 from anima.runtime import executable
 
@@ -277,7 +276,7 @@ def test_loops_read_what_their_functions_read_now() -> None:
 
 @pytest.fixture
 def in_the_place_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "remembers", True)
+    monkeypatch.setattr(kept, "remembers", True)
 
 
 @pytest.mark.usefixtures("in_the_place_of_jax")
@@ -308,7 +307,7 @@ def test_functions_of_loops_are_called_once_for_equal_types() -> None:
     assert lax.scan(body, 0, jnp.arange(3))[0] == 3 and lax.scan(body, 0, jnp.arange(4))[0] == 6
     assert lax.fori_loop(1, 5, step, 1) == 24
     np.testing.assert_array_equal(lax.scan(body, 0.0, jnp.arange(3.0), reverse=True)[1], [0, 2, 0])
-    assert sorted(calls) == ["fori", "scan", "scan", "scan"]
+    assert calls == ["scan"]  # of integers; other lengths, bounds and orders are the same step
 
 
 @pytest.mark.usefixtures("in_the_place_of_jax")

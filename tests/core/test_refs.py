@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -209,6 +211,30 @@ def test_what_was_read_never_changes_while_other_threads_write(write: Callable[[
     while thread.is_alive():
         write(r)
     assert len(torn) == 300 and not any(torn)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_child_of_fork_need_not_wait_for_threads_of_its_parent() -> None:
+    r = new_ref(jnp.zeros(3))
+    taken, over = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with r.turn:
+            taken.set()
+            over.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    taken.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        r[1] = 2.0
+        os._exit(int(r[1]))
+    over.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
 def test_values_are_converted_as_weak_types_are() -> None:
