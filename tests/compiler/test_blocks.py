@@ -255,6 +255,13 @@ def test_dimensions_that_are_cut_are_not_merged() -> None:
     check(fun, data(8, 16, 4), data(30, 4), data(128, 30), rtol=1e-4)
 
 
+def test_an_equation_of_one_region_begins_no_other() -> None:
+    def fun(q: Any, k: Any) -> Any:
+        return jnp.tanh(anima.nn.softmax(q @ k.mT) @ k).mean(1)  # the second product is large enough for one, too
+
+    check(fun, data(16, 32, 8), data(16, 32, 8))
+
+
 def test_what_stays_whole() -> None:
     x, y = data(100, 3), data(64, 3)
     check(lambda x, y: (kernel(x, y), kernel(x, y).sum(1)), x, y, by_blocks=False)  # a result

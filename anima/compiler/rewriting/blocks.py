@@ -138,8 +138,11 @@ class _Equations:
                 self.last[result] = len(eqns)
 
     def region(self, first: Eqn) -> _Region | None:
-        """The one that begins with an equation, if there is one."""
-        for choice in _choices(first) if first.outvars and first.outvars[0] in self.places else ():
+        """The one that begins with an equation of these, if there is one."""
+        number = self.places.get(first.outvars[0])
+        if number is None or self.eqns[number] is not first:
+            return None  # an earlier region has it
+        for choice in _choices(first):
             region = _Region(first, choice)
             if region.members and region.pays() and region.grow(self):
                 return region
