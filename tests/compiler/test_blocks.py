@@ -259,7 +259,7 @@ def test_an_equation_of_one_region_begins_no_other() -> None:
     def fun(q: Any, k: Any) -> Any:
         return jnp.tanh(anima.nn.softmax(q @ k.mT) @ k).mean(1)  # the second product is large enough for one, too
 
-    check(fun, data(16, 32, 8), data(16, 32, 8))
+    check(fun, data(16, 64, 8), data(16, 64, 8))
 
 
 def test_what_stays_whole() -> None:
