@@ -142,8 +142,9 @@ def load_object(object_bytes: bytes, ir_text: str | None = None, target: Target 
 
 def load(ir_text: str, target: Target | None = None, level: int = 1,
          symbols: Mapping[str, int] | None = None) -> Module:
-    """`compile_module`, but what was compiled of the same text once may be on the disk."""
-    return _load(ir_text, target, level, symbols)
+    """`compile_module`, but what was compiled of the same text once may be on the disk. A text that begins with
+    `QUICKLY` is compiled at level 0."""
+    return _load(ir_text, target, 0 if ir_text.startswith(QUICKLY) else level, symbols)
 
 
 def support_objects(modules: Sequence[Module], target: Target) -> dict[str, bytes]:
@@ -167,6 +168,7 @@ def keep_support(objects: dict[str, bytes], target: Target) -> None:
 
 # Implementation -----------------------------------------------------------------------------------
 
+QUICKLY = "; little time is spent in this code\n"
 _SWITCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "passes")
 ADDRESS = "inttoptr (i64"  # of something in this process: in others, such code is of no use
 _SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.[cf]\d+\.v\d+")

@@ -15,6 +15,7 @@ import struct
 from functools import cache
 
 from anima.compiler.ir.assembly import ModuleBuilder, Type
+from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, tile_blocking, vector_blocking
 from anima.compiler.products.dots import IN_WORDS, has_tiles
@@ -64,7 +65,7 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         kind, size = name.split("_")
         rows, vectors = map(int, size.split("x"))
         write_kernel(module.function(name, KERNEL), dtype, Type(scalar, lanes), rows, vectors, kind == "minus")
-    return module.text()
+    return native.QUICKLY + module.text() if name == DRIVER else module.text()
 
 
 def _lanes(dtype: str, target: Target) -> int:
