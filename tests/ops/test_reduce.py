@@ -318,3 +318,11 @@ def test_sums_of_negative_zeros(dtype: str, count: int) -> None:
         terms = x.size // eager.size
         assert np.signbit(eager).all() == np.signbit(compiled).all() == (terms == 1)
         assert not eager.any() and not compiled.any()
+
+
+def test_long_runs_within_few_blocks_have_parts() -> None:
+    x = np.random.default_rng(0).uniform(0, 1, (2, 2, 1 << 20)).astype(np.float32)
+    pairs = [(0, 0), (0, 1), (1, 1)]
+    for fun in (lambda x: (x * x).sum((0, 2)), lambda x: [(x[:, i] * x[:, j]).sum() for i, j in pairs]):
+        got, want = (np.asarray(anima.tree.leaves(f(y))) for f, y in ((anima.jit(fun), x), (fun, x.astype(np.float64))))
+        np.testing.assert_allclose(got, want, rtol=1e-6)

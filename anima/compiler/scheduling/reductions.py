@@ -58,6 +58,7 @@ from anima.util import replace
 
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
+_BLOCK_LIMIT = 4 * RUN_LIMIT  # and one within a block, which is a part already
 MOST_BLOCKS = 4096
 _ABREAST = 4             # iterations whose terms are added at once to totals in memory
 _LIGHT = 8.0             # nanoseconds of an iteration, up to which they are
@@ -111,12 +112,11 @@ def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) ->
     size = _block_size(outer, inner, across, target)
     if size is None:
         if not across:
-            return [(name, body)]
+            return [(name, _long_sums(body, {}, _BLOCK_LIMIT))]
         body = _inside(body, len(outer) - 1, in_columns)
         return [(name, _inside(body, len(outer) - 2, _rows_abreast) if len(outer) > 1 else body)]
     first, second = _in_blocks(body, outer, block, inner, size, temp)
-    if across:
-        first = _inside(first, len(outer), in_columns)
+    first = _inside(first, len(outer), in_columns) if across else _long_sums(first, {}, _BLOCK_LIMIT)
     if outer:
         second = _inside(second, len(outer) - 1, in_columns)
     return [(f"{name}_blocks", first), (name, second)]
@@ -152,17 +152,17 @@ def _extent(loops: Sequence[For]) -> int:
 # ---------------------------------------------------------------- rows
 
 
-def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Mutable]) -> tuple[Stmt, ...]:
+def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Mutable], limit: int = RUN_LIMIT) -> tuple[Stmt, ...]:
     """Statements in which long sums have parts; `totals` are the variables around them."""
     totals = totals | {s.name: s for s in stmts if isinstance(s, Mutable)}
-    return tuple(_long_sum(s, totals) if isinstance(s, For) else s for s in stmts)
+    return tuple(_long_sum(s, totals, limit) if isinstance(s, For) else s for s in stmts)
 
 
-def _long_sum(loop: For, totals: dict[str, Mutable]) -> Stmt:
+def _long_sum(loop: For, totals: dict[str, Mutable], limit: int) -> Stmt:
     added = [s for s in loop.body if isinstance(s, Accumulate)]
     if not added:
-        return with_blocks(loop, [_long_sums(loop.body, totals)])
-    if not isinstance(loop.extent, Const) or _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
+        return with_blocks(loop, [_long_sums(loop.body, totals, limit)])
+    if not isinstance(loop.extent, Const) or _extent([loop]) <= limit or not any(s.op == "add" for s in added):
         return loop  # (the last of several blocks may be shorter)
     blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
     parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
