@@ -99,6 +99,8 @@ HERE = {**SCOPE, "X": X, "V": V, "S": S, "I": I, "C": C}
 # By exception: a call, and a part of what it says.
 REFUSED = {
     ValueError: [
+        ("insert(V, jnp.array([True, False, True]), 1.)", "a mask is none"), ("insert(V, [0.5], 1.)", "a mask is none"),
+        ("insert(V, [[1, 2]], 1.)", "one dimension of them"),
         ("ones((2, 3))[I, I[:2]]", "shape mismatch: indexing arrays could not be broadcast"),
         ("array(None)", "None is not a valid value"), ("asarray([1, None])", "None is not a valid value"),
         ("diff(V, -1)", "order must be non-negative but got -1"), ("diff(S)",
@@ -282,6 +284,7 @@ REFUSED = {
         ("zeros((3, 0))[:, jnp.array([0])]", "index is out of bounds for axis 1 with size 0"),
         ("insert(V, 4, 1)", "out of bounds for axis 0 with size 3"), ("insert(V, -4, 1)", "out of bounds for axis 0"),
         ("delete(V, 3)", "index 3 is out of bounds for axis 0 with size 3"), ("delete(V, -4)", "index -4 is out of"),
+        ("delete(V, [0, 3])", "is out of bounds for axis 0"),
         ("delete(V, [0.5])", "must be of integer (or boolean) type"),
     ],
     NotImplementedError: [
