@@ -270,6 +270,7 @@ REFUSED = {
         ("take_along_axis(V, V, 0)", "take_along_axis indices must be of integer type, got float32"),
         ("unravel_index(0.5, (2,))", "unravel_index requires integer indices, got dtype float32"),
         ("ravel_multi_index((V,), (3,))", "only int indices permitted"), ("bincount(V)", "must have an integer type"),
+        ("ediff1d(V > 0)", "bools have no differences"),
         ("sort(V, kind='stable')", "'kind' argument to sort is not supported"),
         ("argsort(V, order='a')", "'order' argument to argsort is not supported"),
         ("lexsort([])", "need sequence of keys with len > 0 in lexsort"),
