@@ -508,8 +508,7 @@ class ConcreteArray(Array):
             return f"Array([], {'shape=' + str(self.shape) + ', ' if self.ndim != 1 else ''}{kind}"
         text = np.array2string(self.value, prefix="Array(", separator=", ", suffix=",")
         last = len(text) - text.rfind("\n") + 1
-        # Where it does not fit, the dtype stands apart; in a single line it may run a little past NumPy's width, as the
-        # documents print it.
+        # What does not fit stands apart; a single line may be a little longer than NumPy's, as the documents print it.
         width = np.get_printoptions()["linewidth"] + (1 if "\n" in text else 5)
         return f"Array({text},{' ' if last + len(kind) + 2 <= width else '      '}{kind}"
 
