@@ -123,7 +123,9 @@ class _Program:
 
 
 def _shape(x: Any, name: str) -> Any:
-    return tuple(x) if name == "shape" and x.__class__ is list else x
+    if name != "shape" or not isinstance(x, (list, Array, np.ndarray)):
+        return x
+    return tuple(x if isinstance(x, list) else np.asarray(x).tolist())
 
 
 def compiled(fun: F, static: Iterable[str] = ()) -> F:
@@ -135,19 +137,24 @@ def compiled(fun: F, static: Iterable[str] = ()) -> F:
     cleared(programs.clear)
     names = [*inspect.signature(fun).parameters]
 
+    def with_shape(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (*map(_shape, args, names),), {name: _shape(x, name) for name, x in kwargs.items()}
+
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
         if is_tracing() or config.disable_jit or len(args) > len(names):
             return fun(*args, **kwargs)
         if list in map(type, args) or list in map(type, kwargs.values()):  # as shapes may be given
-            args = tuple([_shape(x, name) for x, name in zip(args, names, strict=False)])
-            kwargs = {name: _shape(x, name) for name, x in kwargs.items()}
+            args, kwargs = with_shape(args, kwargs)
         key: list[Any] = [len(args), *kwargs]
         arrays: dict[Any, Any] = {}
         try:
             for k, x in (*enumerate(args), *kwargs.items()):
                 name = k if k.__class__ is str else names[k]
                 if isinstance(x, _ARRAYS) or (x.__class__ in (float, complex, int) and name not in static):
+                    if name == "shape" and getattr(x, "ndim", 0):
+                        args, kwargs = with_shape(args, kwargs)
+                        return public(*args, **kwargs)
                     arrays[k] = x
                     key.append(None)
                 else:

@@ -508,9 +508,9 @@ class ConcreteArray(Array):
             return f"Array([], {'shape=' + str(self.shape) + ', ' if self.ndim != 1 else ''}{kind}"
         text = np.array2string(self.value, prefix="Array(", separator=", ", suffix=",")
         last = len(text) - text.rfind("\n") + 1
-        # The dtype may run a little past NumPy's line width, as the documents print it.
-        joint = ", " if last + len(kind) + 2 <= np.get_printoptions()["linewidth"] + 5 else ",\n      "
-        return f"Array({text}{joint}{kind}"
+        # What does not fit stands apart; a single line may be a little longer than NumPy's, as the documents print it.
+        width = np.get_printoptions()["linewidth"] + (1 if "\n" in text else 5)
+        return f"Array({text},{' ' if last + len(kind) + 2 <= width else '      '}{kind}"
 
 
 def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ConcreteArray:

@@ -1,5 +1,5 @@
 """Which operation is to come first. Outside of programs operations run in the order in which they were asked for; in
-programs this is refused: compiled operations come in an order of the compiler's, effects aside, which keep theirs.
+programs this is a hint, which changes no value: on a CPU the compiler chooses the order of operations without effects.
 
     schedule([a, b, c])
 """
@@ -10,22 +10,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from anima.core.trace import Tracer, aval_of
+from anima.core.trace import aval_of
 from anima.names import access
 
 
 def control_dep(src: Any, dst: Any) -> None:
-    """`src` is to be computed before `dst`: two arrays, which are there already.
+    """`src` is to be computed before `dst`: two arrays, or values of a program.
 
     Raises:
       TypeError: for what is no array.
-      NotImplementedError: for values of a program that is being traced.
     """
     for x in (src, dst):
         aval_of(x)
-        if isinstance(x, Tracer):
-            raise NotImplementedError("control_dep: the compiler chooses the order of operations without effects. What "
-                                      "is to come later has to use what comes first.")
 
 
 def schedule(ops: Sequence[Any]) -> None:

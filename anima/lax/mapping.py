@@ -157,7 +157,7 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_tar
 
 def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The `k` smallest elements of floats along an axis, and their indices; see `approx_max_k`."""
+    """The `k` smallest elements of floats along an axis, and their indices; see `approx_max_k`. NaN is none of them."""
     return list(_top(operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk,
                      False))
 
@@ -168,8 +168,8 @@ def _top(operand: Any, k: int, axis: int, recall_target: float, size_override: i
     if not dtypes.issubdtype(aval.dtype, np.floating):
         raise ValueError("operand must be a floating type")
     size = aval.shape[canonicalize_axis(axis, aval.ndim)]
-    if not 0 <= k <= size:
-        raise ValueError(f"k must be nonnegative and smaller than the size of reduction_dim {size}, got {k}")
+    if not 0 < k <= size:
+        raise ValueError(f"k must be positive and at most the size of reduction_dim, {size}, got {k}")
     if not 0 < recall_target <= 1:
         raise ValueError(f"recall_target must be in (0, 1], got {recall_target}")
     return approx_top_k_p.bind(operand, k=k, reduction_dimension=axis, recall_target=float(recall_target),
@@ -180,8 +180,12 @@ def _top(operand: Any, k: int, axis: int, recall_target: float, size_override: i
 def _approx_top_k(x: Any, *, k: int, reduction_dimension: int, recall_target: float,
                   reduction_input_size_override: int, aggregate_to_topk: bool, is_max_k: bool) -> list[Any]:
     count = k if aggregate_to_topk else x.shape[reduction_dimension]
-    values, indices = st.top_k(x if is_max_k else ew.neg(x), count, axis=reduction_dimension)
-    return [values if is_max_k else ew.neg(values), indices]
+    axis = canonicalize_axis(reduction_dimension, x.ndim)
+    if is_max_k:
+        return st.top_k(x, count, axis=axis)
+    order = ew.select_n(ew.ne(x, x), ew.neg(x), sh.full_like(x, -np.inf))  # NaN is no smaller than infinity
+    indices = st.top_k(ew.stop_gradient(order), count, axis=axis)[1]
+    return [st.take_along(x, indices, axis), indices]
 
 
 approx_top_k_p = Composed("approx_top_k", _approx_top_k, multiple_results=True)

@@ -72,8 +72,10 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
 
 @repeated
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
-    """The differences of neighbours in the flattened array, between `to_begin` and `to_end`."""
+    """The differences of neighbours in the flattened array, between `to_begin` and `to_end`; TypeError for bools."""
     x = ravel(as_array(ary, "ediff1d"))
+    if x.dtype == np.bool_:
+        raise TypeError("ediff1d: bools have no differences; convert them to integers.")
     parts = [diff(x)]
     if to_begin is not None:
         parts.insert(0, ravel(ew.convert(as_array(to_begin), x.dtype, False)))

@@ -256,8 +256,12 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         if exponent_dtype == np.bool_:
             x2 = convert_operand(x2, dtypes.default_int(), True)
         return ew.pow.bind(*equal_ranks("power", [x1, x2]))
+    strong = exponent_dtype == np.bool_ and not isinstance(x2, bool)
     x1, x2 = promote_numeric("power", x1, x2)
-    return ew.pow.bind(x1, x2) if is_inexact(numpy_dtype_of(x1)) else _int_to_int_power(x1, x2)
+    if is_inexact(numpy_dtype_of(x1)):
+        return ew.pow.bind(x1, x2)
+    out = _int_to_int_power(x1, x2)
+    return convert_operand(out, out.dtype, False) if strong else out
 
 
 pow = power

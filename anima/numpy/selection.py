@@ -436,9 +436,14 @@ def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened).
 
-    Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds.
+    Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds,
+    ValueError for what are no whole numbers: masks, for one.
     """
     x, obj, new = as_array(arr, "insert", 0), as_given(obj), as_array(values, "insert", 2)
+    if not isinstance(obj, (slice, Dim)):
+        obj = obj if isinstance(obj, Array) else np.asarray(obj)
+        if obj.ndim > 1 or (0 not in obj.shape and not dtypes.issubdtype(obj.dtype, np.integer)):
+            raise ValueError("insert: obj must be a slice, a whole number or one dimension of them; a mask is none.")
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
@@ -502,8 +507,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_i
             gone = np.nonzero(gone)[0]
         elif gone.dtype.kind not in "iu" and gone.size:
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
-        elif gone.ndim == 0 and not -size <= int(gone) < size:
-            raise IndexError(f"index {int(gone)} is out of bounds for axis {axis} with size {size}")
+        elif np.any((gone < -size) | (gone >= size)):
+            raise IndexError(f"index {gone} is out of bounds for axis {axis} with size {size}")
     gone = gone.astype(int)
     gone = np.where(gone < 0, gone + size, gone)
     return take(x, np.setdiff1d(np.arange(size), gone).astype(_I32), axis, mode="clip")

@@ -169,11 +169,13 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 @sampler()
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Any:
-    """Weibull distributed numbers: `scale * exponential ** (1 / concentration)`."""
+    """Weibull distributed numbers: `scale * exponential ** (1 / concentration)`.
+
+    The exponential numbers are of `shape`, and broadcast against the parameters.
+    """
     dtype = float_dtype("weibull_min", dtype)
-    shape = as_shape(shape)
-    power = operand(1 / jnp.asarray(concentration), dtype, shape)
-    return draw_exponential(key, shape, dtype) ** power * operand(scale, dtype, shape)
+    power, scale = (el.convert_element_type(x, dtype) for x in (1 / jnp.asarray(concentration), scale))
+    return draw_exponential(key, as_shape(shape), dtype) ** power * scale
 
 
 @sampler()

@@ -21,6 +21,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.core import dtypes
+from anima.core.array import Array
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
@@ -252,7 +253,9 @@ class custom_vmap(Custom):
         if self.vmap_rule is None:
             raise AttributeError(f"No batching rule defined for custom_vmap function {fun_name(self.fun)} using "
                                  "def_vmap.")
-        if self.just_runs(args, kwargs, mapped=False):
+        # Of numbers and arrays of others the function might make such; as an operation it makes arrays of them.
+        arrays = all(isinstance(x, Array) for x in tree.leaves((args, kwargs)))
+        if arrays and self.just_runs(args, kwargs, mapped=False):
             return self.fun(*args, **kwargs)
         t = self.trace_body(args, kwargs)
         rule = partial(self._rule, len(t.consts), t.in_tree, t.out_tree, t.jaxpr.out_avals)

@@ -282,6 +282,14 @@ def test_small_facts_of_arrays() -> None:
             getattr(x, name)
 
 
+def test_dtypes_without_room_stand_apart_in_their_line() -> None:
+    rows = np.float32([[1.7640524, 0.4001572, 0.978738, 2.2408931], [1.5, -0.9772779, 0.95008844, -0.1513572]])
+    for joint, values in (("]],      dtype=float32)", rows), ("]], dtype=float32)", rows[:, :3]),
+                          ("],      dtype=int32)", np.int32([3, -7, 0, 2**31 - 1, -2**31]))):
+        text = repr(jnp.asarray(values))
+        assert text.endswith(joint) and text.count("\n") == values.ndim - 1
+
+
 def test_traced_arrays_are_their_own_copies() -> None:
     def program(x: Any) -> Any:
         assert copy.copy(x) is x and copy.deepcopy(x) is x and x.block_until_ready() is x and x.full_lower() is x

@@ -171,10 +171,15 @@ def test_functions_that_say_how_they_are_cut() -> None:
 
     @anima.jit
     def closing(scale: Any) -> Any:
-        return cp.custom_partitioning(lambda x: x * scale)(X)
+        scaled = cp.custom_partitioning(lambda x: x * scale)
+        scaled.def_partition(lambda *args: None)
+        return scaled(X)
 
     equal(closing(5.0), 5 * X)
     fixed = cp.custom_partitioning(lambda x, n: x[:n], static_argnums=(1,))
+    with pytest.raises(AttributeError, match="def_partition says how"):
+        fixed(X, 1)
+    fixed.def_partition(lambda *args: None)
     equal(fixed(X, 1), X[:1])
     with pytest.raises(ValueError, match="sharding_rule that is a string"):
         f.def_partition(lambda *args: None, reduction_factors=("i",))
@@ -189,9 +194,26 @@ def test_rules_of_partitioning() -> None:
                          (lambda: cp.CompoundFactor("i", 2), "must be a str"),
                          (lambda: cp.SdyShardingRule((i,), (i,), i=3), "whole dimension"),
                          (lambda: cp.SdyShardingRule((i,), (i,), z=3), "not used"),
+                         (lambda: cp.SdyShardingRule((ij,), (i,)), "k is only used in compound factors"),
                          (lambda: cp.SdyShardingRule((i,), (i,), reduction_factors=("z",)), "not used")):
         with pytest.raises(ValueError, match=match):
             wrong()
+
+
+def test_rules_of_partitioning_as_texts() -> None:
+    f = cp.custom_partitioning(lambda x: x)
+    for rule, sizes in (("i j -> i", {}), ("... i -> ...", {}), ("...1, (i j) k -> (i j)", {"i": 2, "j": 3}),
+                        ("->", {}), ("i, j1->i j1", {"reduction_factors": ("i",)})):
+        f.def_partition(lambda *args: None, sharding_rule=rule, **sizes)
+    for rule, sizes in (("2i -> j", {}), ("i", {}), ("i (j -> j", {}), ("i j) -> j", {}), ("i; j -> j", {}), ("", {}),
+                        (".i -> j", {}), ("i (j) -> i", {}), ("i ((j k)) -> i", {}), ("i ... -> i", {}),
+                        ("i->i->i", {}), ("i -> (i k)", {}), ("i -> i", {"i": 2}), ("i -> i", {"k": 2}),
+                        ("i -> i", {"reduction_factors": ("i",), "permutation_factors": ("i",)})):
+        with pytest.raises(ValueError, match=r"[Ff]actor|rackets|->|\.\.\."):
+            f.def_partition(lambda *args: None, sharding_rule=rule, **sizes)
+    for rule, sizes in ((3, {}), ("(i j) -> (i j)", {"i": "b", "j": 2})):
+        with pytest.raises(TypeError, match="must be a"):
+            f.def_partition(lambda *args: None, sharding_rule=rule, **sizes)
 
 
 # ---------------------------------------------------------------- random numbers

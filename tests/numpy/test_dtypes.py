@@ -56,6 +56,15 @@ def _cases():
                 yield pytest.param(section, x64, name, row, id=f"{name}-{mode}")
 
 
+def test_powers_of_numbers_to_bools_are_strongly_typed() -> None:
+    mask = jnp.array([True, False])
+    for run in (lambda f: f, anima.jit):
+        out = run(lambda m: 2 ** m)(mask)
+        np.testing.assert_array_equal(out, [2, 1])
+        assert not out.weak_type and out.dtype == np.int32
+    assert jnp.power(2, True).weak_type
+
+
 @pytest.mark.parametrize(("section", "x64", "name", "row"), list(_cases()))
 def test_result_dtypes(section, x64, name, row):
     function = getattr(jnp, name)

@@ -99,6 +99,8 @@ HERE = {**SCOPE, "X": X, "V": V, "S": S, "I": I, "C": C}
 # By exception: a call, and a part of what it says.
 REFUSED = {
     ValueError: [
+        ("insert(V, jnp.array([True, False, True]), 1.)", "a mask is none"), ("insert(V, [0.5], 1.)", "a mask is none"),
+        ("insert(V, [[1, 2]], 1.)", "one dimension of them"),
         ("ones((2, 3))[I, I[:2]]", "shape mismatch: indexing arrays could not be broadcast"),
         ("array(None)", "None is not a valid value"), ("asarray([1, None])", "None is not a valid value"),
         ("diff(V, -1)", "order must be non-negative but got -1"), ("diff(S)",
@@ -266,8 +268,9 @@ REFUSED = {
         ("polyfit(V, V, 1, w=X)", "expected a 1-d array for weights"),
         ("polyfit(V, V, 1, w=V[:2])", "expected w and y to have the same length"),
         ("take_along_axis(V, V, 0)", "take_along_axis indices must be of integer type, got float32"),
-        ("unravel_index(0.5, (2,))", "unravel_index requires integer indices, got dtype float32"),
+        ("unravel_index(1j, (2,))", "unravel_index requires indices that are numbers, got dtype complex64"),
         ("ravel_multi_index((V,), (3,))", "only int indices permitted"), ("bincount(V)", "must have an integer type"),
+        ("ediff1d(V > 0)", "bools have no differences"),
         ("sort(V, kind='stable')", "'kind' argument to sort is not supported"),
         ("argsort(V, order='a')", "'order' argument to argsort is not supported"),
         ("lexsort([])", "need sequence of keys with len > 0 in lexsort"),
@@ -282,6 +285,7 @@ REFUSED = {
         ("zeros((3, 0))[:, jnp.array([0])]", "index is out of bounds for axis 1 with size 0"),
         ("insert(V, 4, 1)", "out of bounds for axis 0 with size 3"), ("insert(V, -4, 1)", "out of bounds for axis 0"),
         ("delete(V, 3)", "index 3 is out of bounds for axis 0 with size 3"), ("delete(V, -4)", "index -4 is out of"),
+        ("delete(V, [0, 3])", "is out of bounds for axis 0"),
         ("delete(V, [0.5])", "must be of integer (or boolean) type"),
     ],
     NotImplementedError: [

@@ -150,9 +150,14 @@ def test_approximate_top_k() -> None:
     least, _ = anima.jit(lambda v: lax.approx_min_k(v, 2, reduction_dimension=0, aggregate_to_topk=False))(x)
     np.testing.assert_array_equal(least, np.sort(x, 0))
     check_grads(lambda v: lax.approx_max_k(v, 3)[0], (x,), 1, atol=1e-2, rtol=1e-2, eps=1e-3)
+    check_grads(lambda v: lax.approx_min_k(v, 3)[0], (x,), 1, atol=1e-2, rtol=1e-2, eps=1e-3)
+    for run in (lambda f: f, anima.jit):
+        values, indices = run(lambda v: lax.approx_min_k(v, 4))(np.float32([1, np.nan, 3, -np.inf, np.nan]))
+        np.testing.assert_array_equal(values, [-np.inf, 1, 3, np.nan])
+        np.testing.assert_array_equal(indices, [3, 0, 2, 1])
     assert "approx_top_k[" in str(anima.make_jaxpr(lambda v: lax.approx_max_k(v, 2))(x))
     for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"),
-                       (lambda: lax.approx_max_k(x, 8), "k must"),
+                       (lambda: lax.approx_max_k(x, 8), "k must"), (lambda: lax.approx_max_k(x, 0), "k must be"),
                        (lambda: lax.approx_max_k(x, 2, recall_target=2.0), "recall_target")):
         with pytest.raises(ValueError, match=text):
             call()

@@ -50,6 +50,26 @@ def test_shapes_have_room_for_the_parameters(name: str) -> None:
             sampler(KEY, *params, shape=shape)
 
 
+@pytest.mark.parametrize("name", [*PARAMETERS, "normal", "laplace", "maxwell", "bits", "uniform"])
+def test_shapes_may_be_arrays(name: str) -> None:
+    sampler, params = getattr(R, name), PARAMETERS.get(name, ())
+    want = sampler(KEY, *params, shape=(3, 2))
+    for shape in (np.array([3, 2]), jnp.array([3, 2])):
+        np.testing.assert_array_equal(sampler(KEY, *params, shape=shape), want)
+        np.testing.assert_array_equal(sampler(KEY, *params, shape), want)
+        with pytest.raises(TypeError):
+            sampler(KEY, *params, shape=shape * 1.0)
+
+
+def test_weibull_numbers_broadcast() -> None:
+    scale, power = jnp.array([0.5, 3.0]), jnp.array([[1.0], [2.0]])
+    one = R.weibull_min(KEY, 1.0, 1.0)
+    for run in (lambda f: f, anima.jit):
+        np.testing.assert_allclose(run(lambda s, p: R.weibull_min(KEY, s, p))(scale, power), one ** (1 / power) * scale,
+                                   rtol=1e-6)
+    assert R.weibull_min(KEY, scale, 2.0, (3, 2)).shape == (3, 2)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 1, 5)])
 def test_bounds_broadcast_to_the_shape(shape: tuple[int, ...]) -> None:
     low, high = np.float32([[1], [5]]), np.float32([2, 6, 9])

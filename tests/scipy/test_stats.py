@@ -208,6 +208,24 @@ def test_gradients_at_the_ends() -> None:
     assert float(stats.binom.logpmf(3.0, 5.0, -0.0)) == -np.inf
 
 
+# The slopes in every argument, and the second one in the first.
+@pytest.mark.parametrize("function,args,slopes,curvature", [
+    ("binom", (5.0, 5.0, 0.3), [-3.13063, 1.92666, 16.66667], -1.82626),
+    ("binom", (0.0, 5.0, 0.3), [1.43604, -0.35667, -7.14286], -1.82626),
+    ("binom", (0.0, 0.0, 0.3), [-0.84730, -0.35667, 0.0], -3.28987),
+    ("binom", (20.0, 20.0, 0.3), [-4.44504, 3.24107, 66.66667], -1.69371),
+    ("poisson", (0.0, 3.0), [1.67583, -1.0], -1.64493),
+    ("nbinom", (0.0, 3.0, 0.4), [0.98917, -0.91629, 7.5], -1.25),
+    ("nbinom", (0.0, 3.0, 1.0), [-INF, 0.0, 3.0], NAN),
+    ("bernoulli", (1.0, 0.3), [-0.84730, 3.33333], 0.0),
+    ("bernoulli", (0.0, 0.3), [-0.84730, -1.42857], 0.0)])
+def test_slopes_of_counts_at_the_ends(function: str, args: tuple[float, ...], slopes: list[float],
+                                      curvature: float) -> None:
+    logpmf = getattr(stats, function).logpmf
+    np.testing.assert_allclose([float(anima.grad(logpmf, i)(*args)) for i in range(len(args))], slopes, atol=1e-5)
+    np.testing.assert_allclose(float(anima.grad(anima.grad(logpmf))(*args)), curvature, atol=1e-5)
+
+
 # ---------------------------------------------------------------- types and shapes
 
 

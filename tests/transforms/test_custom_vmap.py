@@ -294,3 +294,11 @@ def test_rules_of_both_kinds_through_one_name() -> None:
     equal(anima.grad(f, (0, 1))(jnp.float32(0.3), jnp.float32(2)), (jnp.float32(5), jnp.float32(7)))
     with pytest.raises(AttributeError, match="'custom_vjp' object has no attribute 'defjvp'"):
         anima.custom_vjp(lambda x: x).defjvp(None)
+
+
+def test_results_are_arrays_whatever_is_given() -> None:
+    f = custom_vmap(lambda x, y: x * y)
+    f.def_vmap(lambda size, batched, x, y: (x * y, True))
+    for args in ((2.0, 3.0), (np.float32(2), np.float32(3)), (jnp.float32(2), 3.0)):
+        out = f(*args)
+        assert isinstance(out, anima.Array) and out.dtype == np.float32 and float(out) == 6.0

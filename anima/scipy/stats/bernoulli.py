@@ -17,7 +17,7 @@ from anima.typing import ArrayLike
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless 0 <= p <= 1."""
     x = k - loc
-    out = where((x == 0) | (x == 1), where(x == 1, fn.xlogy(x, p), fn.xlog1py(1 - x, -p)), -np.inf)
+    out = where((x == 0) | (x == 1), fn.xlogy(x, p) + fn.xlog1py(1 - x, -p), -np.inf)
     return valid(x, out, (p >= 0) & (p <= 1))
 
 

@@ -4,16 +4,20 @@
     x log(x / m) - x + m >= 0                                deviance(x, m)
 
 so that log(m^k e^-m / k!) = -excess(k) - deviance(k, m), where nothing cancels (Loader, "Fast and accurate computation
-of binomial probabilities", 2000).
+of binomial probabilities", 2000). At 0, the slopes of both are infinite and that of their sum is not: sums have rules
+of their own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from anima.core.array import Array
+from anima.core.primitive import Zero
 from anima.nn.activations import log1mexp
 from anima.numpy.elementwise import abs, minimum
 from anima.numpy.functions import exp, log, log1p
@@ -23,6 +27,8 @@ from anima.ops import special
 from anima.ops.broadcast import full_like
 from anima.ops.formula import betaln, log_ndtr, ndtr
 from anima.scipy.logarithms import xlog1py as xlog1py, xlogy as xlogy
+from anima.transforms.custom import custom_jvp
+from anima.transforms.symbolic_zeros import SymbolicZero
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -91,9 +97,61 @@ def gamma_density(x: Array, a: Array) -> Array:
     return where(large, log(a1 / x1) - deviance(a1, x1) - excess(a1), (a2 - 1) * log(x2) - x2 - special.lgamma(a2))
 
 
+def _slope(x: Array, m: Array) -> Array:
+    """log m minus the digamma function of x + 1, the slope of `poisson` in x, for x, m >= 0."""
+    x, m = broadcast_arrays(x, m)
+    large = x >= _LARGE
+    big, expected = where(large, x, _LARGE), where(large, m, _LARGE)
+    square = 1 / (big * big)
+    of_excess = full_like(square, 0)
+    for k in range(len(_STIRLING) - 1, -1, -1):
+        of_excess = (of_excess - (2 * k + 1) * _STIRLING[k]) * square
+    near = (expected > 0.5 * big) & (expected < np.inf)
+    log_ratio = where(near, log1p(where(near, expected - big, 0) / big), log(where(near, 1, expected / big)))
+    small, mean = where(large, 1, x), where(large, 1, m)
+    return where(large, log_ratio - 0.5 / big - of_excess, log(mean) - special.digamma(small + 1))
+
+
+def _ratio(count: Array, share: Array) -> Array:
+    """One by the other, 0 where both are 0."""
+    return count / where((count == 0) & (share == 0), 1, share)
+
+
+def _along(out: Array, *terms: tuple[Any, Any]) -> Array:
+    """The sum of tangents times the slopes that functions give, which are made for tangents that are there."""
+    there = [tangent * slope() for tangent, slope in terms if not isinstance(tangent, (Zero, SymbolicZero))]
+    return sum(there[1:], there[0]) if there else full_like(out, 0)
+
+
+@custom_jvp
+def poisson(x: Array, m: Array) -> Array:
+    """log of m^x e^-m / Gamma(x + 1) for x, m >= 0."""
+    return -excess(x) - deviance(x, m)
+
+
+def _poisson_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (x, m), (dx, dm) = primals, tangents
+    out, none = poisson(x, m), (x == 0) & (m == 0)
+    return out, _along(out, (dx, lambda: _slope(x, m)),
+                       (dm, lambda: where(none, x - 1, (x - m) / where(none, 1, m))))
+
+
+@custom_jvp
 def binomial(n: Array, k: Array, p: Array, q: Array) -> Array:
     """log of n over k times p^k q^(n - k), for p + q = 1."""
     return (excess(n) - excess(k) - excess(n - k)) - deviance(k, n * p) - deviance(n - k, n * q)
+
+
+def _binomial_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    (n, k, p, q), (dn, dk, dp, dq) = primals, tangents
+    out, scale = binomial(n, k, p, q), where(n == 0, 1, n)  # any would do, but with this one nothing cancels
+    return out, _along(out, (dn, lambda: _slope(n - k, scale * q) - _slope(n, scale)),
+                       (dk, lambda: _slope(k, scale * p) - _slope(n - k, scale * q)),
+                       (dp, lambda: _ratio(k, p)), (dq, lambda: _ratio(n - k, q)))
+
+
+poisson.defjvp(_poisson_jvp, symbolic_zeros=True)
+binomial.defjvp(_binomial_jvp, symbolic_zeros=True)
 
 
 def beta_density(x: Array, y: Array, a: Array, b: Array) -> Array:

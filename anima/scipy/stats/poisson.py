@@ -26,7 +26,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless `mu` >= 0."""
     x = k - loc
     inside = (x >= 0) & whole(x) & (x < np.inf)
-    return valid(x, on(inside, x, lambda k: -fn.excess(k) - fn.deviance(k, mu), -np.inf), mu >= 0)
+    return valid(x, on(inside, x, lambda k: fn.poisson(k, mu), -np.inf), mu >= 0)
 
 
 @promoted
