@@ -243,6 +243,10 @@ def alone(n: int) -> Program:
 
 LIMITS = (
     Limit("target.MOST_KEPT", target.MOST_KEPT, top),
+    Limit("target._MORE_KEPT", target._MORE_KEPT, lambda n: (
+        (lambda x: lax.top_k(x, n)), (positions(1, target._LONG * n),))),
+    Limit("target._LONG", target._LONG, lambda n: (
+        (lambda x: lax.top_k(x, target.MOST_KEPT + 1)), (positions(1, n * (target.MOST_KEPT + 1)),))),
     Limit("fuse.MOST_ROOTS", fuse.MOST_ROOTS, many_results),
     Limit("fuse.SMALL", fuse.SMALL, apart),
     Limit("groups.MOST_BOXES", groups.MOST_BOXES, parts),

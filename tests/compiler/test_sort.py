@@ -224,3 +224,18 @@ def test_results_where_operands_were(name: str, rows: int) -> None:
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
             np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("kept", [64, 65, 128, 256, 257])
+@pytest.mark.parametrize("more", [0, 17])
+def test_first_elements_of_long_rows(kept: int, more: int, dtype: str) -> None:
+    """By the limits of `Target.sorts`: of rows in any order, and where most elements come among the first."""
+    x = RNG.normal(scale=30, size=(2, 512 * kept + more - 17)).astype("float32")
+    x[1].sort()
+    x[0, :: 1000] = np.nan if dtype != "int8" else 3
+    x = jnp.asarray(x.astype(dtype))
+    values, places = anima.jit(lambda x: lax.top_k(x, kept))(x)
+    ranked = jnp.argsort(x, axis=-1, stable=True, descending=True)[:, :kept]
+    np.testing.assert_array_equal(places, ranked)
+    np.testing.assert_array_equal(np.asarray(values, "f4"), np.asarray(jnp.take_along_axis(x, ranked, -1), "f4"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from anima.util import record
 
-MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
+MOST_KEPT = 64     # elements that `top_k` keeps in order without sorting ...
+_MORE_KEPT = 256   # ... and of rows that have
+_LONG = 512        # so many times as many, few of which come among the first
 
 
 @record
@@ -26,7 +28,7 @@ class Target:
 
     def sorts(self, kept: int, length: int, rows: int) -> bool:
         """Whether the first elements of rows are found by sorting these, and not by keeping them in order."""
-        return kept > MOST_KEPT
+        return kept > (_MORE_KEPT if length >= _LONG * kept else MOST_KEPT)
 
     @property
     def compresses(self) -> bool:
