@@ -3,13 +3,15 @@
     python -m tests.laws.run --programs 20000 --threads 1,2,8 --seed 0 --log /tmp/laws.jsonl
 
 The log has a line for each program; a program that is in it is not run again, so a run can be stopped and taken up.
-`--show 17` prints program 17, made as small as still fails.
+`--show 17` prints program 17, made as small as still fails. With `--scramble`, the compiler has other thresholds in
+each process, and a program of products comes with each.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import faulthandler
 import json
 import subprocess
@@ -19,11 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from tests.laws import product_programs
 from tests.laws.random_control import draw
 from tests.laws.random_laws import broken
 from tests.laws.random_programs import Program, shrink
+from tests.laws.thresholds import scrambled
 
 SLICE = 250   # programs of one process
+SCRAMBLED = 40  # ... and of one that has thresholds of its own: those of its first program
 PATIENCE = 300  # seconds for one program
 
 
@@ -34,6 +39,7 @@ def main() -> int:
     parser.add_argument("--threads", default="1,2,8", help="the numbers of threads that must give the same bits")
     parser.add_argument("--log", type=Path, default=Path("out/laws.jsonl"))
     parser.add_argument("--show", type=int, help="print this program, made small, and what it breaks")
+    parser.add_argument("--scramble", action="store_true", help="change the compiler's thresholds at random")
     parser.add_argument("--child", nargs="*", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -41,7 +47,7 @@ def main() -> int:
     if options.show is not None:
         return show(options.show, counts)
     if options.child is not None:
-        return child(options.child, counts, sys.stdout)
+        return child(options.child, counts, sys.stdout, options.scramble)
     return parent(options, range(options.seed, options.seed + options.programs))
 
 
@@ -52,8 +58,8 @@ def parent(options: argparse.Namespace, numbers: Sequence[int]) -> int:
     log.touch()
     left = unfinished(log, numbers)
     while left:
-        now = left[:SLICE]
-        end = run_slice(log, now, options.threads)
+        now = left[:SCRAMBLED if options.scramble else SLICE]
+        end = run_slice(log, now, options.threads, options.scramble)
         rest = unfinished(log, now)
         if rest:
             with log.open("a") as out:
@@ -67,19 +73,22 @@ def unfinished(log: Path, numbers: Sequence[int]) -> list[int]:
     return [n for n in numbers if n not in done]
 
 
-def run_slice(log: Path, numbers: Sequence[int], threads: str) -> str:
+def run_slice(log: Path, numbers: Sequence[int], threads: str, scramble: bool) -> str:
     """Run programs in another process, which adds to the log; how it ended."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.laws.run", "--threads", threads, "--child"]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.laws.run", "--threads", threads,
+               *["--scramble"] * scramble, "--child"]
     with log.open("a") as out:
         ran = subprocess.run([*command, *map(str, numbers)], stdout=out, stderr=subprocess.PIPE, text=True)
     return f"exit status {ran.returncode}: {ran.stderr[-2000:]}"
 
 
-def child(numbers: Sequence[int], counts: Sequence[int], out: TextIO) -> int:
-    for number in numbers:
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        out.write(json.dumps({"number": number, "broken": of_number(number, counts)}) + "\n")
-        out.flush()
+def child(numbers: Sequence[int], counts: Sequence[int], out: TextIO, scramble: bool) -> int:
+    with scrambled(numbers[0]) if scramble else contextlib.nullcontext():
+        for number in numbers:
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
+            found = of_number(number, counts) + (of_products(number) if scramble else [])
+            out.write(json.dumps({"number": number, "broken": found}) + "\n")
+            out.flush()
     faulthandler.cancel_dump_traceback_later()
     return 0
 
@@ -90,6 +99,14 @@ def of_number(number: int, counts: Sequence[int]) -> list[tuple[str, str]]:
     except Exception as error:  # of any kind: tracing is under test, too
         return [("drawn", f"{type(error).__name__}: {error}")]
     return broken(program, counts)
+
+
+def of_products(number: int) -> list[tuple[str, str]]:
+    try:
+        product_programs.check(number)
+    except Exception as error:
+        return [("products", f"{type(error).__name__}: {error}")]
+    return []
 
 
 def report(log: Path) -> int:
