@@ -71,7 +71,7 @@ def scrambled(seed: int) -> Iterator[None]:
     try:
         for (module, name), value in drawn(seed).items():
             whole = f"anima.compiler.{module}"
-            for user in [*sys.modules.values()]:
+            for user in [m for path, m in sys.modules.items() if path.startswith("anima.compiler.")]:
                 if user.__name__ == whole or (name in vars(user) and (whole, name) in _imports(user)):
                     before.append((user, name, getattr(user, name)))
                     setattr(user, name, value)
@@ -83,8 +83,6 @@ def scrambled(seed: int) -> Iterator[None]:
 
 @cache
 def _imports(module: ModuleType) -> frozenset[tuple[str | None, str]]:
-    """The names that a module of Anima's imports, with the modules that they are from."""
-    if not module.__name__.startswith("anima."):
-        return frozenset()
+    """The names that a module imports, with the modules that they are from."""
     return frozenset((node.module, alias.name) for node in ast.walk(ast.parse(inspect.getsource(module)))
                      if isinstance(node, ast.ImportFrom) for alias in node.names)

@@ -104,7 +104,7 @@ def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) ->
     if kernel.reduces is None:
         return [(name, body)]
     if form(*kernel.reduces, target) == "rows":
-        return [(name, _long_sums(body, {}))]
+        return [(name, _long_sums(body, {}, RUN_LIMIT))]
     outer, block, inner = _nest(body)
     if not inner:
         return [(name, body)]
@@ -152,7 +152,7 @@ def _extent(loops: Sequence[For]) -> int:
 # ---------------------------------------------------------------- rows
 
 
-def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Mutable], limit: int = RUN_LIMIT) -> tuple[Stmt, ...]:
+def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Mutable], limit: int) -> tuple[Stmt, ...]:
     """Statements in which long sums have parts; `totals` are the variables around them."""
     totals = totals | {s.name: s for s in stmts if isinstance(s, Mutable)}
     return tuple(_long_sum(s, totals, limit) if isinstance(s, For) else s for s in stmts)
@@ -179,7 +179,7 @@ def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
     *before, loop = stmts
     assert isinstance(loop, For)
     if _extent([loop]) <= UNROLLED and _pays_abreast(loop):
-        return (*before, *_long_sums(_abreast(loop.body, loop.index, _extent([loop]), {loop.index}), {}))
+        return (*before, *_long_sums(_abreast(loop.body, loop.index, _extent([loop]), {loop.index}), {}, RUN_LIMIT))
     size = even_block(_extent([loop]), columns(target))
     if size == _extent([loop]):
         return (*before, *_Columns(loop, size).stmts())
