@@ -6,13 +6,12 @@ Functions that are equal, jitted with the same options, share theirs.
 from __future__ import annotations
 
 import copy
-import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from anima.core.kept import held, loosened
-from anima.util import cleared, fork_safe
+from anima.core.kept import ByFunction, held, loosened
+from anima.util import cleared
 
 NONE = (None, None, None)
 
@@ -63,18 +62,14 @@ class ProgramCache:
         self.placed.clear()
 
 
-_FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
 # Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
 # still making, which they then cannot finish.)
 traced: weakref.WeakValueDictionary[int, ProgramCache] = weakref.WeakValueDictionary()
-_known: weakref.WeakKeyDictionary[Any, dict[Hashable, ProgramCache]] = weakref.WeakKeyDictionary()
-_lock = fork_safe(threading.RLock())
+_known = ByFunction()  # though nothing refers to what `jit` made of them
 
 
 @cleared
 def _clear_functions() -> None:
-    with _lock:
-        _known.clear()
     for ref in traced.valuerefs():
         programs = ref()
         if programs is not None:
@@ -82,12 +77,9 @@ def _clear_functions() -> None:
 
 
 def programs_of(fun: Callable[..., Any], options: Hashable) -> ProgramCache:
-    """Those of an equal function with the same options, if there are any. A program may refer to its function, so that
-    neither would ever be given back: the oldest of many are forgotten."""
+    """Those of an equal function with the same options, if there are any."""
+    known = _known.of(fun)
     try:
-        with _lock:
-            while len(_known) > _FUNCTIONS:
-                _known.pop(next(iter(_known)), None)
-            return _known.setdefault(fun, {}).setdefault(options, ProgramCache())
-    except Exception:  # no hash, no equality, no weak references
+        return ProgramCache() if known is None else known.setdefault(options, ProgramCache())
+    except Exception:  # of options without hash or equality
         return ProgramCache()

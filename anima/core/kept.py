@@ -19,15 +19,34 @@ from anima.core.trace import Tracer
 from anima.util import cleared, fork_safe
 
 remembers = False
-_FUNCTIONS = 512  # a program may refer to its function, so that neither would go: the oldest of many are forgotten
-_known: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
-_lock = fork_safe(threading.RLock())
+_FUNCTIONS = 512  # that are known
 
 
-@cleared
-def _clear() -> None:
-    with _lock:
-        _known.clear()
+class ByFunction:
+    """What is known of users' functions, for as long as these live. It may refer to its function, so that neither would
+    ever be given back: the oldest of many are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+        self._lock = fork_safe(threading.RLock())
+        cleared(self._clear)
+
+    def _clear(self) -> None:
+        with self._lock:
+            self._known.clear()
+
+    def of(self, fun: Any) -> dict[Hashable, Any] | None:
+        """What is known of a function, to be added to; None for one without hash, equality or weak references."""
+        try:
+            with self._lock:
+                while len(self._known) > _FUNCTIONS:
+                    self._known.pop(next(iter(self._known)), None)
+                return self._known.setdefault(fun, {})
+        except Exception:
+            return None
+
+
+_programs = ByFunction()
 
 
 def kept(fun: Callable[..., Any], key: tuple[Any, ...], make: Callable[[], tuple[Any, Any, Any]]) -> Any:
@@ -39,14 +58,12 @@ def kept(fun: Callable[..., Any], key: tuple[Any, ...], make: Callable[[], tuple
     if not remembers or config.debug_key_reuse or config.check_tracer_leaks:
         return make()
     options = config.trace_key()
-    whole = key, options, current.axes, current.manual
+    whole, programs = (key, options, current.axes, current.manual), _programs.of(fun)
     try:
-        with _lock:
-            while len(_known) > _FUNCTIONS:
-                _known.pop(next(iter(_known)), None)
-            programs = _known.setdefault(fun, {})
-        known = programs.get(whole)
-    except Exception:  # no hash, no equality, no weak references
+        known = None if programs is None else programs.get(whole)
+    except Exception:  # of arguments without hash or equality
+        programs = known = None
+    if programs is None:
         return make()
     if known is not None and (values := held(known[1])) is not None:
         return known[0], values, known[2]

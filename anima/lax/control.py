@@ -29,10 +29,9 @@ from anima.core.trace import EVAL, Tracer, aval_of, inside, is_array_like, is_tr
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.broadcast import as_array
 from anima.transforms.discharge import discharged, is_stateful
-from anima.util import cleared, exact_type, weak_cache
+from anima.util import exact_type, weak_cache
 
-_loops: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()  # by the user's functions
-cleared(_loops.clear)
+_loops = kept.ByFunction()
 
 
 def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Sequence[Any] = (),
@@ -78,9 +77,9 @@ def _known_of(functions: Sequence[Any]) -> dict[Any, Any] | None:
         return None
     try:
         hash(tuple(functions))
-        return _loops.setdefault(functions[-1], {})
     except TypeError:
         return None
+    return _loops.of(functions[-1])
 
 
 @weak_cache
