@@ -35,6 +35,12 @@ class Target:
         """Whether an instruction moves the lanes of a mask together."""
         return self.has("avx512f") and self.vector_bytes == 64
 
+    @property
+    def masks(self) -> bool:
+        """Whether loads and stores of some lanes cost what those of all do: AVX2's stores take many times as long on
+        some machines."""
+        return self.has("avx512f")
+
     def has(self, feature: str) -> bool:
         """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""
         return f"+{feature}" in self.features.split(",")

@@ -20,7 +20,9 @@ MOST_ROWS = 14
 MOST_VECTORS = 6
 TILE_ROWS = 2 * TILE     # of two tiles
 ROW_BYTES = max(MOST_ROWS * DEPTH_BYTES[8], TILE_ROWS * DEPTH_BYTES[4]) + 64 * TILE_ROWS  # of packed rows of A
-_FAR = 1 << 21           # bytes over which a B lies that is worth packing
+_FAR = 1 << 21           # bytes over which a B lies that is worth packing ...
+_NEAR = 1 << 17          # ... where few registers make low tiles, which read it more often
+_PACKED_ROWS = 56        # that use a packed block of B
 _SAME_PLACE = 4096       # addresses so far apart share a place in a first-level cache
 _ANOTHER = 1.03          # a second kernel must save this much
 _MULTIPLICATIONS = 25.0  # done in a nanosecond, by vectors of 16
@@ -114,14 +116,17 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
         edge = vectors
     depth = DEPTH_BYTES[s.itemsize] // s.itemsize
     kc = _ceil(s.k, _ceil(s.k, depth))
-    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.k * s.bs * s.itemsize >= _FAR)
+    few = registers < 32
+    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.k * s.bs * s.itemsize >= (_NEAR if few else _FAR))
     panels = max(1, (BLOCK_BYTES if pack_b else BLOCK_BYTES // 2) // s.itemsize // kc // width)
     blocks = _ceil(s.n, panels * width)
     nc = _ceil(_ceil(s.n, width), blocks) * width
-    pack_a = max(s.rs, s.ks) * s.itemsize % _SAME_PLACE == 0 and tallest > 8 and s.n > width
+    pack_a = (s.ks != 1 and s.n >= 4 * width) if few else (
+        max(s.rs, s.ks) * s.itemsize % _SAME_PLACE == 0 and tallest > 8 and s.n > width)
     unit = tallest * min(nc, s.n) * s.k / (_MULTIPLICATIONS * lanes / 16)
     units = tiles * blocks * s.batch
-    grain = 0 if unit * units < _WORTH else max(1, round(_PIECE / unit), min(4, tiles // 2) if pack_b else 1)
+    grain = 0 if unit * units < _WORTH else max(
+        1, round(_PIECE / unit), min(_ceil(_PACKED_ROWS, tallest), tiles // 2) if pack_b else 1)
     return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)
 
 

@@ -66,7 +66,7 @@ def _even(total: int, most: int) -> int:
 def shared_text(name: str, dtype: str, target: Target) -> str:
     """The LLVM module of a driver, or of a function that it shares with matrix products."""
     module = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
-    scalar, lanes, masks = SCALARS[dtype], target.vector_bytes // (4 if dtype == "f32" else 8), target.has("avx")
+    scalar, lanes, masks = SCALARS[dtype], target.vector_bytes // (4 if dtype == "f32" else 8), target.masks
     if name in (ROWS, COLUMNS):
         window_driver.write_driver(module, name, scalar, lanes, masks)
     elif name in (STRIPS, LINES):

@@ -41,7 +41,7 @@ def kernel_name(rows: int, vectors: int, minus: bool = False) -> str:
 def shared_text(name: str, dtype: str, target: Target) -> str:
     """The LLVM module of a driver or kernel, which has one public function of that name."""
     module = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
-    scalar, lanes, masks = SCALARS[dtype], _lanes(dtype, target), target.has("avx")
+    scalar, lanes, masks = SCALARS[dtype], _lanes(dtype, target), target.masks
     if name == DRIVER:
         Driver(module, dtype, lanes, masks).write()
     elif name == DOT:

@@ -182,7 +182,7 @@ class PackWriter:
         self.vector = Type(scalar, width)
         self.scalar = Type(scalar)
         self.width = width
-        self.masks = masks  # whether the machine has masked loads and stores
+        self.masks = masks  # see `Target.masks`
 
     def at(self, pointer: Value, *indices: Value | int) -> Value:
         """The address of the element `sum(indices)` after `pointer`."""
@@ -192,7 +192,7 @@ class PackWriter:
         return pointer
 
     def lanes(self, count: Value, body: Callable[[Value, Type, Value | None], None], sure: int = 0) -> None:
-        """`body(j, type, mask)` over 0 <= j < count in vectors, and what is left masked or one by one."""
+        """`body(j, type, mask)` over 0 <= j < count in vectors, and what is left masked or in shorter vectors."""
         b, width = self.b, self.width
         whole = b.op("and", count, i64(-width))
 
@@ -208,11 +208,16 @@ class PackWriter:
 
             when(b, b.cmp("slt", whole, count), rest)
         else:
-            def one(j: Value, _: list[Value]) -> list[Value]:
-                body(j, self.scalar, None)
-                return []
+            part = width // 2
+            while part:
+                self._part(count, part, body)
+                part //= 2
 
-            loop(b, whole, count, 1, one)
+    def _part(self, count: Value, width: int, body: Callable[[Value, Type, Value | None], None]) -> None:
+        """The body for `width` elements more, where the binary digit of `count` for them says that they are there."""
+        b, type = self.b, Type(self.scalar.text, width)
+        when(b, b.cmp("ne", b.op("and", count, i64(width)), 0),
+             lambda: body(b.op("and", count, i64(-2 * width)), type, None))
 
     def load(self, type: Type, at: Value, mask: Value | None) -> Value:
         """A vector, masked lanes 0."""

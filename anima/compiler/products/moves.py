@@ -69,7 +69,7 @@ def moves_text(name: str, dtype: str, target: Target) -> str:
     write, size = (_turn, _TILE) if name == TURN else (_exchange, _STRETCH)
     b = module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
     context, begin, end = b.params
-    move = PackWriter(b, scalar.text, 8 * target.vector_bytes // scalar.bits, target.has("avx"))
+    move = PackWriter(b, scalar.text, 8 * target.vector_bytes // scalar.bits, target.masks)
     unit = write(move, context, b.load(PTR, context))
 
     def one(number: Value, _: list[Value]) -> list[Value]:

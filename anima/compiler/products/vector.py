@@ -164,9 +164,9 @@ def _add_rows(move: PackWriter, u: VectorUnit, p: Value, rows: int) -> None:
     def add(j: Value, type: Type, mask: Value | None) -> None:
         at = move.at(u.y, j)
         total = move.load(type, at, mask)
-        for start, x, scalar in zip(starts, wide, factors, strict=True):
+        for start, x, factor in zip(starts, wide, factors, strict=True):
             row = move.load(type, move.at(start, j), mask)
-            total = b.intrinsic("fmuladd", row, x if type.width > 1 else scalar, total)
+            total = b.intrinsic("fmuladd", row, x if type is move.vector else b.splat(factor, type.width), total)
         move.store(total, at, mask)
 
     move.lanes(u.count, add)
