@@ -129,3 +129,59 @@ def test_beside_equations_without_results(capsys: pytest.CaptureFixture[str]) ->
     np.testing.assert_array_equal(f(T, K), wanted)
     anima.effects_barrier()
     assert capsys.readouterr().out == "row 0\n"
+
+
+def _rolls(x: Any) -> Any:
+    return jnp.sin(sum(jnp.roll(x, s, axis) * (s + axis) for s in (1, -2) for axis in range(2)) + jnp.roll(x, 7)).sum()
+
+
+def test_gradients_of_rolls_are_rolls() -> None:
+    left = accumulate(anima.make_jaxpr(anima.grad(_rolls))(T))
+    assert "pad[" not in str(left)
+    with anima.disable_jit():
+        wanted = anima.grad(_rolls)(jnp.asarray(T))
+    np.testing.assert_allclose(anima.jit(anima.grad(_rolls))(T), wanted, rtol=1e-5, atol=1e-5)
+
+
+ENDS: dict[str, tuple[bool, Callable[[Any, Callable[..., Any]], Any]]] = {  # of (61, 12): whether they make up a whole
+    "two": (True, lambda x, on: on(x[:20], (0, 41)) + on(x[20:], (20, 0))),
+    "two, the end first": (True, lambda x, on: on(x[20:], (20, 0)) + on(x[:20], (0, 41))),
+    "two and another": (True, lambda x, on: x * 2 + on(x[:20], (0, 41)) + on(x[20:], (20, 0))),
+    "two and another, each on the right": (True, lambda x, on: on(x[:20], (0, 41)) + (on(x[20:], (20, 0)) + x * 2)),
+    "two pairs": (True, lambda x, on: ((x + on(x[:9], (0, 52)) + on(x[9:], (9, 0))) + on(x[:1], (0, 60)))
+                  + on(x[1:], (1, 0))),
+    "nothing of one": (False, lambda x, on: on(x[:0], (0, 61)) + on(x, (0, 0))),
+    "overlapping": (False, lambda x, on: on(x[:21], (0, 40)) + on(x[20:], (20, 0))),
+    "apart": (False, lambda x, on: on(x[:19], (0, 42)) + on(x[20:], (20, 0))),
+    "in the middle": (False, lambda x, on: on(x[:20], (1, 40)) + on(x[21:], (21, 0))),
+    "along other axes": (False, lambda x, on: on(x[:20], (0, 41)) + on(x[:, 5:], (0, 0), (5, 0))),
+    "a corner": (False, lambda x, on: on(x[:20, :5], (0, 41), (0, 7)) + on(x[20:, 5:], (20, 0), (5, 0))),
+    "on ones": (False, lambda x, on: on(x[:20], (0, 41), fill=1) + on(x[20:], (20, 0), fill=1)),
+    "with gaps": (False, lambda x, on: on(x[:10], (0, 42), gap=1) + on(x[20:], (20, 0))),
+    "not next to each other": (False, lambda x, on: on(x[:20], (0, 41)) + x + x[::-1] + on(x[20:], (20, 0)))}
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
+def test_ends_on_zeros(name: str, dtype: str) -> None:
+    whole, f = ENDS[name]
+
+    def run(x: Any) -> Any:
+        def on(part: Any, rows: Any, columns: Any = (0, 0), fill: int = 0, gap: int = 0) -> Any:
+            return lax.pad(part, part.dtype.type(fill), ((*rows, gap), (*columns, 0)))
+
+        return f(x, on)
+
+    x = (np.arange(61 * 12).reshape(61, 12) % 13 - 5).astype(dtype)
+    assert ("pad[" not in str(accumulate(anima.make_jaxpr(run)(x), inner=True))) == whole
+    np.testing.assert_array_equal(anima.jit(run)(x), run(jnp.asarray(x)))
+
+
+def test_ends_that_are_needed_elsewhere() -> None:
+    def f(x: Any) -> Any:
+        first, second = lax.pad(x[:20], 0.0, ((0, 41, 0), (0, 0, 0))), lax.pad(x[20:], 0.0, ((20, 0, 0), (0, 0, 0)))
+        total = x + first
+        return total + second, total, first * 2
+
+    for got, wanted in zip(anima.jit(f)(T), f(jnp.asarray(T)), strict=True):
+        np.testing.assert_array_equal(got, wanted)

@@ -6,8 +6,11 @@
     s = scatter-add 0.0 k u                      b = scatter-add a k u
     b = add_any a s                      ->
 
+    s = pad u 0.0 (0, 3);  t = pad v 0.0 (5, 0)  w = concatenate u v
+    b = add_any a s;  c = add_any b t    ->      c = add_any a w
+
 So are the derivatives of an array that many equations read a little of, and they are sums of whole arrays as
-differentiation leaves them. Nothing else may need `s` or `a`, which is overwritten.
+differentiation leaves them; the last ones are those of `roll`. Nothing else may need `s` or `a`, which is overwritten.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.ops.elementwise import add_any
 from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
+from anima.ops.shape import concatenate_p
 
 _SUMS = frozenset(("add", "add_any"))
 _PLACED = frozenset(("dynamic_update_slice", "scatter-add", "pad"))
@@ -37,6 +41,7 @@ def accumulate(closed: ClosedJaxpr, inner: bool = False) -> ClosedJaxpr:
     are `inner` ones)."""
     jaxpr, inside = closed.jaxpr, partial(accumulate, inner=True)
     eqns = [e.replace(params=map_programs(e.params, inside)) if has_programs(e.params) else e for e in jaxpr.eqns]
+    eqns = _joined(jaxpr, eqns)
     found = [e for e in eqns if e.primitive.name in _PLACED and _is_small(e)]
     if not inner and sum(e.outvars[0].aval.size for e in found if e.primitive.name == "pad") < _WORK:
         found = [e for e in found if e.primitive.name != "pad"]
@@ -46,8 +51,61 @@ def accumulate(closed: ClosedJaxpr, inner: bool = False) -> ClosedJaxpr:
     return closed if same else closed.replace(jaxpr=jaxpr.replace(eqns=eqns))
 
 
+def _joined(jaxpr: Jaxpr, eqns: list[Eqn]) -> list[Eqn]:
+    """The equations, where two arrays on zeros that are added one after the other, and of which one begins where the
+    other ends, are the parts of one array."""
+    pads = [e for e in eqns if e.primitive.name == "pad" and _is_on_zeros(e, set())]
+    if len(pads) < 2:
+        return eqns
+    uses = _uses(jaxpr, eqns)
+    places: dict[Atom, Eqn] = {e.outvars[0]: e for e in pads if uses[e.outvars[0]] == 1}
+    sums: dict[Atom, Eqn] = {}
+    gone: set[Atom] = set()
+    out: list[Eqn] = []
+    for eqn in eqns:
+        if eqn.primitive.name in _SUMS:
+            joined, needless = _join(eqn, places, sums)
+            out += joined
+            gone |= needless
+            if uses[eqn.outvars[0]] == 1:
+                sums[eqn.outvars[0]] = joined[-1]
+        else:
+            out.append(eqn)
+    return [e for e in out if gone.isdisjoint(e.outvars)]
+
+
+def _join(total: Eqn, places: dict[Atom, Eqn], sums: dict[Atom, Eqn]) -> tuple[list[Eqn], set[Atom]]:
+    """The equations for a sum of two such arrays, or of one with a sum of the other; and what nothing needs then."""
+    for a, b in (total.invars, total.invars[::-1]):
+        second, inner = places.get(b), [sums[a].invars, sums[a].invars[::-1]] if a in sums else []
+        for first, rest in ((a, []), *((y, [x]) for x, y in inner)):
+            if second is not None and first in places and (found := _parts(places[first], second)) is not None:
+                parts, axis = found
+                whole = Var(total.outvars[0].aval) if rest else total.outvars[0]
+                joined = Eqn(concatenate_p, parts, [whole], {"dimension": axis}, total.source)
+                return [joined, total.replace(invars=[*rest, whole])] if rest else [joined], {a, b, first}
+    return [total], set()
+
+
+def _parts(a: Eqn, b: Eqn) -> tuple[list[Atom], int] | None:
+    """The parts, in order, of which two arrays on zeros make up a whole one, and along which axis."""
+    for first, second in ((a, b), (b, a)):
+        ends = [[(low, high) for low, high, _ in e.params["padding_config"]] for e in (first, second)]
+        sides = [d for d, (x, y) in enumerate(zip(*ends, strict=True)) if x != (0, 0) or y != (0, 0)]
+        if len(sides) == 1:
+            axis, = sides
+            if ends[0][axis] == (0, second.invars[0].aval.shape[axis]) and (
+                    ends[1][axis] == (first.invars[0].aval.shape[axis], 0)):
+                return [first.invars[0], second.invars[0]], axis
+    return None
+
+
+def _uses(jaxpr: Jaxpr, eqns: Sequence[Eqn]) -> Counter[Var]:
+    return Counter(v for atoms in (jaxpr.outvars, *(e.invars for e in eqns)) for v in atoms if type(v) is Var)
+
+
 def _accumulated(jaxpr: Jaxpr, eqns: Sequence[Eqn], placed: dict[Var, Eqn]) -> list[Eqn]:
-    uses = Counter(v for atoms in (jaxpr.outvars, *(e.invars for e in eqns)) for v in atoms if type(v) is Var)
+    uses = _uses(jaxpr, eqns)
     zeros: set[Atom] = set()
     for e in eqns:
         if e.primitive.name in ("broadcast_in_dim", "reshape") and (_is_zero(e.invars[0]) or e.invars[0] in zeros):
