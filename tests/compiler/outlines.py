@@ -38,7 +38,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.storage.buffers import own_bytes
 from tests.compiler.outlined import THEMES
-from tests.compiler.stages import lowered
+from tests.compiler.stages import WRITTEN, lowered
 
 FILE = Path(__file__).parent / "outlines.txt"
 
@@ -112,7 +112,7 @@ def read() -> dict[str, str]:
 def stages_of(fun: Callable[..., Any], args: tuple[Any, ...]) -> Stages:
     """Every level of a program of trees of arrays."""
     leaves, tree = anima.tree.flatten(args)
-    return lowered(lambda *xs: anima.tree.leaves(fun(*anima.tree.unflatten(tree, xs))), *leaves)
+    return lowered(lambda *xs: anima.tree.leaves(fun(*anima.tree.unflatten(tree, xs))), *leaves, target=WRITTEN)
 
 
 if __name__ == "__main__":

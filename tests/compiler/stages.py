@@ -13,7 +13,7 @@ from anima.compiler.driver import Stages, lower
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.show_loops import check
 from anima.compiler.machine.native import host
-from anima.compiler.machine.target import Target
+from anima.compiler.machine.target import Target, target_of
 from anima.compiler.storage.buffers import check_memory
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -33,6 +33,8 @@ def closed(fun: Callable[..., Any], *args: np.ndarray) -> ClosedJaxpr:
 
 
 SMALL_CACHES = replace(host(), first_cache=128, second_cache=256)
+# The machine that loops are written down for, whichever one tests run on.
+WRITTEN = target_of("x86_64-unknown-linux-gnu", "", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512dq,+avx512vl")
 
 
 def lowered(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (),
