@@ -457,8 +457,9 @@ def test_heights_of_tiles_follow_the_registers() -> None:
 
 
 @pytest.mark.parametrize("args, want", [
-    ((1, 1, 1, 1, 4, False), (512, 0)),
-    ((511, 100, 1, 1, 4, False), (512, 0)),
+    ((1, 1, 1, 1, 4, False), (256, 0)),
+    ((511, 100, 1, 1, 4, False), (256, 0)),
+    ((513, 1000, 1, 1, 4, False), (257, 1)),
     ((1024, 1000, 1, 1, 4, False), (512, 1)),
     ((1025, 1000, 1, 1, 4, False), (513, 1)),
     ((3000, 700, 1, 1, 4, False), (1500, 1)),
@@ -472,10 +473,10 @@ def test_heights_of_tiles_follow_the_registers() -> None:
     ((16, 6249, 1, 1, 4, True), (16, 0)),
     ((17, 9000, 2, 3, 4, True), (16, 1)),
     ((9, 9000, 6, 2, 4, True), (16, 1)),
-    ((100, 4, 8, 500, 4, False), (512, 40)),
-    ((100, 4, 12, 500, 4, False), (512, 27)),
-    ((100, 4, 5, 500, 4, False), (512, 64)),
-    ((100, 4, 3, 500, 4, False), (512, 80)),
+    ((100, 4, 8, 500, 4, False), (256, 40)),
+    ((100, 4, 12, 500, 4, False), (256, 27)),
+    ((100, 4, 5, 500, 4, False), (256, 64)),
+    ((100, 4, 3, 500, 4, False), (256, 80)),
 ])
 def test_plans_of_products_by_vectors(args: tuple[int, int, int, int, int, bool], want: tuple[int, int]) -> None:
     assert vector_blocking(*args) == want

@@ -105,7 +105,8 @@ def flat(fun: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def written(name: str) -> list[str]:
-    return [f"{name} {'x'.join(map(str, size))}: {text(lowered(flat(PROGRAMS[name]), ones(*size), target=WRITTEN).loops)}"
+    fun = flat(PROGRAMS[name])
+    return [f"{name} {'x'.join(map(str, size))}: {text(lowered(fun, ones(*size), target=WRITTEN).loops)}"
             for size in SIZES if np.prod(size) < 9000 or name in LARGE]
 
 

@@ -28,6 +28,7 @@ from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
 UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
+LEAST_INSIDE = 4  # updates, from which windows are walked over outside of them
 PARTS = 16      # of many updates, at most, each with results of its own ...
 SPARE = 4       # ... if there are so many times more updates than results,
 LEAST = 1 << 13  # and so many in a part
@@ -175,13 +176,18 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     scope = builder.scope()
     run = Run(scope, dtype) if combine is not None and not independent and single_elements and _has_runs(eqn) else None
     apart = set(numbers.start_indices_batching_dims) if run is None else set()  # each in a part of the operand
+    # Axes of windows along which memory is farther apart than between windows: all updates stand inside of them.
+    far = min(numbers.start_index_map, default=0) if math.prod(batch_sizes) >= LEAST_INSIDE else 0
+    outer = len(set(range(far)) - single)
     with ExitStack() as stack:
+        window = _loops(scope, stack, window_shape[:outer])
         loops = {d: stack.enter_context(scope.loop(batch_sizes[d], "each" if independent or d in apart else "serial"))
                  for d in sorted(range(len(batch_sizes)), key=lambda d: d not in apart)}
         batch = [loops[d] for d in range(len(batch_sizes))]
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact, guarded=True)
         stack.enter_context(scope.when(inside))
-        window = _loops(scope, stack, window_shape, "unrolled" if math.prod(window_shape) <= UNROLLED else "each")
+        inner = window_shape[outer:]
+        window += _loops(scope, stack, inner, "unrolled" if math.prod(inner) <= UNROLLED else "each")
         in_window, in_batch = iter(window), iter(batch)
         source = tuple(next(in_window) if d in window_dims else next(in_batch) for d in range(updates.aval.ndim))
         offsets = iter(window)

@@ -151,7 +151,7 @@ def tile_blocking(s: Shape, lanes: int) -> Blocking:
 
 
 _BYTES = 16.0                       # read from memory in a nanosecond, by one core
-_STRETCH_BYTES = 1 << 11, 1 << 13   # of results to which rows are added: short ones are fetched slowly
+_STRETCH_BYTES = 1 << 10, 1 << 13   # of results to which rows are added: short ones are fetched slowly
 _DOTS = 16                          # results in a unit of dot products
 
 
