@@ -185,7 +185,8 @@ class _Repeated:
         self.program: _Program | None = None
 
     def call(self, fun: Callable[..., Any], arrays: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.program is not None and str not in [x._value.__class__ for x in arrays]:  # of none that was deleted
+        if (self.program is not None and not config.no_tracing
+                and str not in [x._value.__class__ for x in arrays]):  # of none that was deleted
             return self.program(arrays, args, kwargs)
         out: Any = NotImplemented
         before = time.perf_counter()
@@ -207,7 +208,7 @@ class _Repeated:
             out = fun(*args, **kwargs)
         if self.exact and not (self.tape is not None and self.tape.is_brief):
             self.spent += time.perf_counter() - before
-            if self.spent > _WORTH and not config.disable_jit:
+            if self.spent > _WORTH and self.program is None and not config.disable_jit:
                 self.program = _Program.of_arrays(fun, args, kwargs)
         return out
 

@@ -12,7 +12,6 @@ While 64-bit types are off (`enable_x64`), each dtype is replaced by its 32-bit 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +19,8 @@ import ml_dtypes
 import numpy as np
 
 from anima.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
-from anima.errors import promotion_message, truncation_message, user_stacklevel
+from anima.core.state import warn
+from anima.errors import promotion_message, truncation_message
 
 DType = Any     # np.dtype | ExtendedDType
 
@@ -252,7 +252,7 @@ def check_user_dtype(dtype: Any, fun_name: str) -> DType:
     if held is not wanted and held != wanted:
         if explicit_x64_dtypes.value == "error":
             raise ValueError(truncation_message(wanted.name, held.name, fun_name))
-        warnings.warn(truncation_message(wanted.name, held.name, fun_name), stacklevel=user_stacklevel())
+        warn(truncation_message(wanted.name, held.name, fun_name))
     return held
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
+
+from anima import errors
 
 
 class _State(threading.local):
@@ -16,6 +19,13 @@ class _State(threading.local):
 
 
 current = _State()
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the user's line. A tape gives no warnings: of what is being recorded, there will be none."""
+    if current.recording is not None:
+        current.recording.looked = True
+    warnings.warn(message, category, stacklevel=errors.user_stacklevel())
 
 
 def is_tracing() -> bool:

@@ -5,7 +5,6 @@ Exponentials are taken of differences to the maximum, so that none overflows. `w
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima import errors
 from anima.api.eager import repeated
 from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of
+from anima.core.state import warn
 from anima.core.trace import is_array_like
 from anima.numpy.promote import reduction_axes, static_int
 from anima.ops.elementwise import rsqrt, stop_gradient
@@ -172,8 +171,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     x = jnp.asarray(index_operand(x))
     x = x.astype(np.int32) if x.dtype == np.bool_ else x
     if not dtypes.issubdtype(x.dtype, np.integer):
-        warnings.warn(f"one_hot input should be integer-typed, as places are; it is {dtypes.name(x.dtype)}.",
-                      DeprecationWarning, stacklevel=errors.user_stacklevel())
+        warn(f"one_hot input should be integer-typed, as places are; it is {dtypes.name(x.dtype)}.",
+             DeprecationWarning)
     if dtypes.issubdtype(x.dtype, np.integer):
         x = narrow_index(x)
     if not hasattr(type(axis), "__index__"):

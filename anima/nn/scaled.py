@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.state import warn
 from anima.core.trace import aval_of
 from anima.lax.ragged import scaled_dot
 from anima.ops import elementwise as ew, reduce as rd, shape as sh
@@ -108,8 +107,7 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, preferred_ele
            [40.5, 40.5]], dtype=float32)
     """
     if implementation is not None:
-        warnings.warn("scaled_dot_general: `implementation` chooses nothing.", DeprecationWarning,
-                      stacklevel=errors.user_stacklevel())
+        warn("scaled_dot_general: `implementation` chooses nothing.", DeprecationWarning)
     dtype = dtypes.canonicalize_dtype(preferred_element_type)
     if dtype not in (np.float32, dtypes.bfloat16, np.float16):
         raise TypeError("scaled_dot_general: preferred_element_type must be float32, bfloat16 or float16, got "

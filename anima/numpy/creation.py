@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from anima import errors, tree
+from anima import tree
 from anima.api.eager import repeated
 from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
@@ -22,7 +21,7 @@ from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.axes import varying
 from anima.core.placement import elsewhere, moved, place, pulls
 from anima.core.stage import staged
-from anima.core.state import current
+from anima.core.state import warn
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -66,8 +65,8 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     if device is not None or out_sharding is not None:
         return as_asked("array", device, out_sharding, array, object, dtype, *args, copy=copy, order=order, ndmin=ndmin)
     if args:
-        warnings.warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
-                      DeprecationWarning, stacklevel=errors.user_stacklevel())
+        warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
+             DeprecationWarning)
         given = dict(zip(("copy", "order", "ndmin"), args, strict=False))
         copy, order, ndmin = given["copy"], given.get("order", order), given.get("ndmin", ndmin)
     if order not in ("K", "C", None):
@@ -316,10 +315,7 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
-        if current.recording is not None:
-            current.recording.looked = True  # a tape gives no warnings
-        warnings.warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning,
-                      stacklevel=errors.user_stacklevel())
+        warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning)
         x = ew.real(x)
     if dtype == np.bool_ and x.dtype != np.bool_:
         return ew.ne(x, 0)

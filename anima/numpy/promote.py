@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import warnings
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
@@ -25,7 +24,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
 from anima.core.dims import index_of
 from anima.core.placement import pulls
-from anima.core.state import current
+from anima.core.state import current, warn
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, reference, shape as sh
 from anima.ops.index import index_operand
@@ -255,7 +254,7 @@ def equal_ranks(name: str, args: list[Any]) -> list[Any]:
         message = errors.rank_promotion_message(name, shapes, raising)
         if raising:
             raise ValueError(message)
-        warnings.warn(message, stacklevel=errors.user_stacklevel())
+        warn(message)
     return [x if len(s) in (0, rank) else to_rank(x, rank) for x, s in zip(args, shapes, strict=True)]
 
 

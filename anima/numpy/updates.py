@@ -10,7 +10,6 @@ slices its windows.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from anima.api.eager import repeated
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.state import current
+from anima.core.state import warn
 from anima.core.trace import is_tracing
 from anima.lax.arranging import scatter_sub
 from anima.numpy import windows
@@ -193,12 +192,10 @@ def _common_dtype(dtype: Any, values: Array) -> Any:
         return dtype
     common = dtypes.lattice_result_type((dtype, False), (values.dtype, values.weak_type))[0]
     if common != dtype:
-        if current.recording is not None:
-            current.recording.looked = True  # a tape gives no warnings
-        warnings.warn(
+        warn(
             "scatter inputs have incompatible types: cannot safely cast value from "
             f"dtype={dtypes.name(values.dtype)} to dtype={dtypes.name(dtype)}. In future Anima releases this will "
-            "result in an error.", FutureWarning, stacklevel=errors.user_stacklevel())
+            "result in an error.", FutureWarning)
     return common
 
 

@@ -11,7 +11,6 @@ key of its own, from `split` or `fold_in`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -27,6 +26,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.dims import index_of
 from anima.core.dtypes import KeyDType
+from anima.core.state import warn
 from anima.core.trace import aval_of
 from anima.numpy.promote import is_for_numpy
 from anima.ops import elementwise as el
@@ -209,7 +209,7 @@ def _tell_of_raw_key() -> None:
             'if a raw key was intended, set anima_legacy_prng_key="allow".')
     if config.legacy_prng_key == "error":
         raise ValueError(text)
-    warnings.warn(text, stacklevel=errors.user_stacklevel())
+    warn(text)
 
 
 @cache

@@ -272,6 +272,41 @@ DRAWS: list[Callable[[Any], Any]] = [
     lambda k: random.truncated_normal(k, -1.0, 1.0), lambda k: random.truncated_normal(k, -1, MANY)]
 
 
+WARNING: dict[str, tuple[str, Call]] = {
+    "a type that there is not": ("numpy_dtype_promotion", lambda: jnp.sum(A, dtype="float64")),
+    "a cast": ("numpy_dtype_promotion", lambda: A.astype("float64")),
+    "like another": ("numpy_dtype_promotion", lambda: jnp.full_like(A, 1, dtype="int64")),
+    "no integers": ("numpy_dtype_promotion", lambda: anima.nn.one_hot(V, 3)),
+    "complex": ("numpy_dtype_promotion", lambda: OF_TYPES["complex64 (6,)"].astype("float32")),
+    "ranks": ("numpy_rank_promotion", lambda: jnp.where(A > 0, A, V)),
+    "ranks, one operation": ("numpy_rank_promotion", lambda: jnp.hypot(A, V)),
+    "a raw key": ("legacy_prng_key", lambda: random.fold_in(random.PRNGKey(0), 1))}
+
+
+@pytest.mark.parametrize("name", WARNING)
+def test_warnings_are_given_every_time(name: str) -> None:
+    calling._module()  # else native code waits for more calls
+    option, call = WARNING[name]
+    with config.option(option)("standard" if option == "numpy_dtype_promotion" else "warn"):
+        for _ in range(8):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call()
+            assert caught and all(w.filename == __file__ for w in caught)
+
+
+def test_nothing_is_traced_where_nothing_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that is to be compiled by now goes the way that it went so far, until it may be."""
+    monkeypatch.setattr(eager, "_WORTH", 0.0)
+    anima.clear_caches()
+    x = jnp.asarray(np.linspace(-1, 1, 6001, dtype=np.float32))
+    wanted = np.clip(np.asarray(x), -0.5, 0.25).tobytes()
+    for no_tracing in (True, False, True):
+        with config.option("no_tracing")(no_tracing):
+            for _ in range(4):
+                assert np.asarray(jnp.clip(x, -0.5, 0.25)).tobytes() == wanted
+
+
 def test_samplers_in_turn() -> None:
     wanted = [outcome(lambda draw=draw: anima.jit(draw)(K)) for draw in DRAWS]
     for seed in range(2):
