@@ -16,7 +16,7 @@ from anima.core.trace import aval_of
 from anima.extend.core.programs import DebugInfo
 from anima.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
 from anima.names import access
-from anima.util import fun_name
+from anima.util import fun_name, place_of
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
@@ -99,9 +99,8 @@ def debug_info(traced_for: str, fun: Callable[..., Any], args: Sequence[Any], kw
                sourceinfo: str | None = None, signature: inspect.Signature | None = None) -> DebugInfo:
     """What errors and programs say of a function: its name and place, and the names of its arguments' leaves."""
     if sourceinfo is None:
-        code = getattr(inspect.unwrap(fun), "__code__", None)
-        place = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
-        sourceinfo = fun_name(fun) + place
+        place = place_of(inspect.unwrap(fun))
+        sourceinfo = f"{fun_name(fun)} at {place}" if place else fun_name(fun)
     static = {n % len(args) for n in static_argnums} if args else set()
     names: list[str] = []
     try:

@@ -47,6 +47,17 @@ def fun_name(function: Any) -> str:
     return name if isinstance(name, str) else type(function).__name__
 
 
+def place_of(function: Any) -> str:
+    """Where a function stands in its source, "train.py:12"; "" for one that is not written in Python."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def name_and_place(function: Any) -> str:
+    """A function and where it stands: "step at train.py:12"."""
+    return f"{fun_name(function)} at {place}" if (place := place_of(function)) else fun_name(function)
+
+
 def wraps(function: Any) -> Callable[[Any], Any]:
     """As `functools.wraps`; of a callable whose names are no text, without them."""
     return functools.wraps(function, [each for each in functools.WRAPPER_ASSIGNMENTS

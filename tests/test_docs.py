@@ -10,9 +10,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import anima
 from anima import lax, numpy as jnp
+from anima.compiler import driver
 from anima.compiler.driver import to_loops, to_text
 from anima.compiler.machine.native import host
 
@@ -35,6 +37,23 @@ def test_passes_in_the_map_are_those_of_the_driver() -> None:
     for line in listed:
         _, name, _, file, _ = line.split("`", 4)
         assert f"def {name.removesuffix('_again')}(" in (ROOT / "anima" / file).read_text()
+
+
+def test_passes_in_the_docstring_of_the_driver_are_all_that_it_has() -> None:
+    names = [step.name.removesuffix("_again") for step in (*to_loops("f", (), host()), *to_text(host()))]
+    page = (driver.__doc__ or "").partition("Passes work on")[0]
+    assert [word for word in re.findall(r"\w+", page) if word in names] == names
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_links_lead_somewhere(page: pathlib.Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert link.startswith("https://") or target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles], link
 
 
 def test_the_map_shows_what_the_compiler_prints() -> None:

@@ -39,7 +39,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
 from anima.runtime.logs import explain_miss, timed, warn_of_constants
-from anima.util import fun_name, lazy_module
+from anima.util import fun_name, lazy_module, place_of
 
 spread = lazy_module("anima.api.spread")
 
@@ -413,9 +413,8 @@ class JitFunction:
         check_not_closed_over(leaves, entry.outer, name, f"when calling {self.name}, traced for jit")
 
     def _traced(self, args: Any, kwargs: Any, static: Any) -> Traced:
-        code = getattr(inspect.unwrap(self.fun), "__code__", None)
-        place = f"{code.co_filename}:{code.co_firstlineno}" if code else ""
-        return Traced(self.name, place, "jit", self.signature.leaf_names(args, kwargs, static))
+        names = self.signature.leaf_names(args, kwargs, static)
+        return Traced(self.name, place_of(inspect.unwrap(self.fun)), "jit", names)
 
     def _explain_bad_argument(self, args: Any, kwargs: Any, static: Any) -> None:
         names = self.signature.leaf_names(args, kwargs, static)

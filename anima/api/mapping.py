@@ -73,7 +73,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         _check_no_hooks((args, kwargs))
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
-        dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
+        dims = [_axis(axis, x) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
         axis = _mapped_axis(size, axis_name, _names(spmd_axis_name), _cut_alike(fun, leaves, dims))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
@@ -144,7 +144,7 @@ def _run(fun: Callable[..., Any], size: int, leaves: list[Any], in_tree: Any,
     return found[0], outs, out_dims, found[1]
 
 
-def _axis(axis: int | None, x: Any, fun: Callable[..., Any]) -> int | None:
+def _axis(axis: int | None, x: Any) -> int | None:
     if axis is None:
         return None
     ndim = aval_of(x).ndim

@@ -35,7 +35,7 @@ from anima.core.trace import aval_of, is_array_like, is_tracing
 from anima.ops.broadcast import as_operand
 from anima.transforms.discharge import without_refs
 from anima.transforms.shard_map import ShardMap, on_devices, seen_inside
-from anima.util import fun_name, wraps
+from anima.util import fun_name, place_of, wraps
 
 
 class Infer:
@@ -333,11 +333,10 @@ def on_parts(fun: Callable[..., tuple[list[Any], list[PartitionSpec]]], operands
         return [varying(as_operand(x), frozenset(used_axes(s))) if check_vma else x
                 for x, s in zip(outs, specs, strict=True)]
 
-    code = getattr(inspect.unwrap(users), "__code__", None)
-    place = f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+    traced = Traced(fun_name(users), place_of(inspect.unwrap(users)), "shard_map")
     with on_devices(mesh, manual, check_vma):
         avals = [seen_inside(aval_of(x), s, mesh.shape, check_vma) for x, s in zip(operands, specs, strict=True)]
-        jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), place, "shard_map"))
+        jaxpr, consts = trace_to_jaxpr(flat, avals, traced)
         closed = without_refs(hoisted(jaxpr))
     for c in consts:
         if isinstance(c, Ref):

@@ -16,7 +16,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.kept import kept
 from anima.core.stage import Traced, trace_pytrees
 from anima.core.trace import aval_of, ensure_compile_time_eval as ensure_compile_time_eval
-from anima.util import clear_all, fun_name, wraps
+from anima.util import clear_all, fun_name, place_of, wraps
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (),
@@ -45,7 +45,7 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
             positional, keywords = signature.join(dynamic, named, static)
             return fun(*positional, **keywords)
 
-        traced = Traced(fun_name(fun), _place(fun), "make_jaxpr", signature.leaf_names(dynamic, named, static))
+        traced = Traced(fun_name(fun), place_of(fun), "make_jaxpr", signature.leaf_names(dynamic, named, static))
         with naming(axis_env or ()):
             jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(type_of, leaves)), traced)
         closed = ClosedJaxpr(jaxpr, consts)
@@ -54,11 +54,6 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
         return closed
 
     return jaxpr_maker
-
-
-def _place(fun: Callable[..., Any]) -> str:
-    code = getattr(fun, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

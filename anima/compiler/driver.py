@@ -1,9 +1,9 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
-    jaxpr   dead_code inline hoist blocks expand simplify accumulate together dead_code
-                                                            equations on arrays
+    jaxpr   dead_code inline hoist blocks expand simplify
+            conditional accumulate together dead_code       equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower tile schedule                             loops over buffers, in the order of a target
+    loops   lower interchange tile schedule                 loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
             vectorize prefetch parallelize interrupt        lanes and threads
     llvm    emit_program                                    text, of which a backend makes machine code

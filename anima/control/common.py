@@ -18,7 +18,7 @@ from anima.core.stage import Traced, eval_jaxpr, hoisted, trace_pytrees, trace_t
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
-from anima.util import fun_name
+from anima.util import fun_name, name_and_place, place_of
 
 
 def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
@@ -39,11 +39,11 @@ def _traced(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
         if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
             path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
             where = f" at output component {tree.keystr(path)}" if path else ""
-            raise TypeError(f"function {place_of(users)} traced for {by} returned a value of type {type(x)}{where}, "
-                            "which is not a valid Anima type.")
+            raise TypeError(f"function {name_and_place(users)} traced for {by} returned a value of type {type(x)}"
+                            f"{where}, which is not a valid Anima type.")
         return outs
 
-    jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, Traced(fun_name(users), _place(users), by), check)
+    jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, Traced(fun_name(users), place_of(users), by), check)
     return hoisted(jaxpr), consts, out_tree
 
 
@@ -52,16 +52,6 @@ def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArra
     """`trace_function`, for operations that know nothing of references: the program has none of its own."""
     closed, consts, out_tree = _traced(fun, in_tree, avals, by, fun)
     return without_refs(closed), consts, out_tree
-
-
-def _place(fun: Callable[..., Any]) -> str:
-    code = getattr(fun, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
-
-
-def place_of(fun: Callable[..., Any]) -> str:
-    """A function and where it stands: "step at train.py:12"."""
-    return f"{fun_name(fun)} at {place}" if (place := _place(fun)) else fun_name(fun)
 
 
 def argument_name(fun: Callable[..., Any], position: int) -> str:
@@ -158,12 +148,13 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
         path, one, other = structure_difference(*trees)
         raise TypeError(f"{body} the same pytree structure, but they differ:\n\nThe input carry component {name}{path} "
                         f"is {one} but the corresponding component of the carry output is {other}.\n\nRevise "
-                        f"{place_of(fun)} so that the carry output has the same pytree structure as the carry input.")
+                        f"{name_and_place(fun)} so that the carry output has the same pytree structure as the carry "
+                        "input.")
     lines = [] if got is None else differences(trees[0], expected, got, f"input carry component {name}",
                                                "the corresponding output carry component")
     if lines:
         raise TypeError(f"{body} equal types, but they differ:\n\n" + "\n".join(lines) + f"\n\nRevise "
-                        f"{place_of(fun)} so that all output types match the corresponding input types.")
+                        f"{name_and_place(fun)} so that all output types match the corresponding input types.")
 
 
 def share_consts(programs: Sequence[tuple[ClosedJaxpr, Sequence[Any]]]) -> tuple[list[ClosedJaxpr], list[Any]]:

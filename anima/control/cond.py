@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.control.common import all_varying, differences, place_of, share_consts, structure_difference, trace_function
+from anima.control.common import all_varying, differences, share_consts, structure_difference, trace_function
 from anima.control.scan import batch_lanes
 from anima.core import dtypes
-from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.avals import ShapedArray
 from anima.core.axes import joins_lanes, manual_names, name_of, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Work, Zero
@@ -33,13 +33,13 @@ from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
-from anima.transforms.linearize import linearize_apart, linearize_jaxpr
+from anima.transforms.linearize import fill, linearize_apart, linearize_jaxpr
 from anima.transforms.partition import Left, Partition
 from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr
-from anima.util import weak_cache, wraps
+from anima.util import name_and_place, weak_cache, wraps
 
 Branches = tuple[ClosedJaxpr, ...]
 
@@ -90,9 +90,7 @@ class Cond(Stateful):
         given = [t for t in tangents[1:] if not isinstance(t, Zero)]
         outs = self.call(bodies, primals[0], [*primals[1:], *given])
         count = len(force)
-        found = iter(outs[count:])
-        return outs[:count], [next(found) if f else Zero(tangent_aval(aval_of(o)))
-                              for f, o in zip(force, outs[:count], strict=True)]
+        return outs[:count], fill(force, outs[count:], outs[:count])
 
     def taylor(self, order: int, terms: Sequence[Term], *, branches: Branches, linear: Any) -> list[Term]:
         """The choice between branches on operands with their Taylor coefficients."""
@@ -113,15 +111,14 @@ class Cond(Stateful):
         forward = [_with_slots(p, count, slots, place) for (p, *_), place in zip(parts, places, strict=True)]
         outs = under(parent, self.call, forward, primals[0], primals[1:])
         if not any(force):
-            return outs[:count], [Zero(tangent_aval(aval_of(o))) for o in outs[:count]]
+            return outs[:count], fill(force, (), outs[:count])
         reads = sorted({k for *_, handed_on in parts for k in handed_on if k is not None})
         read = {k: branches[0].in_avals[k] for k in reads}
         backs = [_from_slots(t, slots, place, read, handed_on)
                  for (_, t, _, handed_on), place in zip(parts, places, strict=True)]
-        found = iter(under(recorder, self.call, backs, primals[0],
-                           [*outs[count:], *(primals[1 + k] for k in reads), *given]))
-        return outs[:count], [next(found) if f else Zero(tangent_aval(aval_of(o)))
-                              for f, o in zip(force, outs[:count], strict=True)]
+        found = under(recorder, self.call, backs, primals[0],
+                      [*outs[count:], *(primals[1 + k] for k in reads), *given])
+        return outs[:count], fill(force, found, outs[:count])
 
     def transpose(self, cts: Sequence[Any], index: Any, *args: Any, branches: Branches, linear: Any) -> list[Any]:
         lin = tuple(isinstance(a, Linear) for a in args)
@@ -182,9 +179,7 @@ class Cond(Stateful):
         keep = _union(u for _, u in shrunk)
         branches = []
         for b, (jaxpr, _) in zip(eqn.params["branches"], shrunk, strict=True):
-            values = dict(zip(b.jaxpr.constvars, b.consts, strict=True))
-            jaxpr = jaxpr.replace(invars=[v for v, k in zip(b.jaxpr.invars, keep, strict=True) if k])
-            branches.append(ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars]))
+            branches.append(b.part(jaxpr.replace(invars=[v for v, k in zip(b.jaxpr.invars, keep, strict=True) if k])))
         return eqn.replace(params={"branches": tuple(branches), "linear": (False,) * sum(keep)},
                            invars=[index, *(v for v, k in zip(operands, keep, strict=True) if k)],
                            outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
@@ -409,7 +404,7 @@ def _check_same(what: str, traced: Sequence[tuple[ClosedJaxpr, Any, Any]], names
                 functions: Sequence[Callable[..., Any]]) -> None:
     """TypeError unless two branches give the same structure and types."""
     (one, _, one_tree), (two, _, two_tree) = traced
-    about = "".join(f"\n{name} is {place_of(f)}" for name, f in zip(names, functions, strict=True))
+    about = "".join(f"\n{name} is {name_and_place(f)}" for name, f in zip(names, functions, strict=True))
     revise = f"Revise {names[0]} and/or {names[1]} so that"
     if one_tree != two_tree:
         path, first, second = structure_difference(one_tree, two_tree)

@@ -29,7 +29,7 @@ from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.shape import broadcast
 from anima.transforms.vmap import move_to
-from anima.util import fun_name, record
+from anima.util import name_and_place, record
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
@@ -210,9 +210,7 @@ class ResultCallback(Callback):
         return leaf.elements() if isinstance(leaf, ConcreteArray) else np.array(leaf, aval.dtype)
 
     def _wrong(self, callback: FlatCallback, what: str) -> str:
-        code = getattr(callback.callback_func, "__code__", None)
-        place = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
-        return f"The callback {fun_name(callback.callback_func)}{place}, called by {self.name}, {what}."
+        return f"The callback {name_and_place(callback.callback_func)}, called by {self.name}, {what}."
 
 
 class PureCallback(ResultCallback):

@@ -16,7 +16,7 @@ import numpy as np
 from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Work, Zero
 from anima.ops.broadcast import (
     broadcast_to,
     broadcasted_iota,
@@ -43,7 +43,8 @@ from anima.ops.linalg import (
 from anima.ops.linalg_factor import last
 from anima.ops.linalg_spectral import column, row
 from anima.ops.reduce import reduce_max, reduce_min
-from anima.ops.shape import batch_at_front, concatenate, moveaxis, pad, slice_in_dim, squeeze
+from anima.ops.shape import concatenate, moveaxis, pad, slice_in_dim, squeeze
+from anima.ops.stacked import Stacked
 from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
@@ -52,7 +53,7 @@ _I32 = np.dtype(np.int32)
 # ---------------------------------------------------------------- three diagonals
 
 
-class TridiagonalSolve(Primitive):
+class TridiagonalSolve(Stacked):
     """X with A X = B, where A has these diagonals; the first element of the lower and the last of the upper one are
     outside of the matrix."""
 
@@ -99,9 +100,6 @@ class TridiagonalSolve(Primitive):
         if isinstance(ct, Zero):
             return [None, None, None, Zero(b.aval)]
         return [None, None, None, self.bind(_shifted(du, 1, 0), d, _shifted(dl, -1, 0), ct, **params)]
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
 
 
 def _shifted(x: Any, by: int, after: int) -> Any:
@@ -261,7 +259,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
 # ---------------------------------------------------------------- changes of rank one
 
 
-class CholeskyUpdate(Composite):
+class CholeskyUpdate(Stacked, Composite):
     """The upper triangular S with S^T S = R^T R + w w^T: rotations of each row of R and what is left of w."""
 
     def infer(self, r: ShapedArray, w: ShapedArray) -> ShapedArray:
@@ -299,9 +297,6 @@ class CholeskyUpdate(Composite):
         inside = triangular_solve(out, triangular_solve(out, both), left_side=True, transpose_a=True)
         half = add(masked(inside, lambda i, j: gt(j, i)), mul(masked(inside, eq), 0.5))
         return out, batch_matmul(half, out)
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
 
 
 def hypot(a: Any, b: Any) -> Any:

@@ -74,7 +74,6 @@ def plan_residuals(primal: ClosedJaxpr, tangent: ClosedJaxpr, n_out: int, num_co
     at_hand = [v for v in xs if v in read]
     outside, _ = dce_jaxpr(jaxpr.replace(eqns=[e for e in jaxpr.eqns if any(v in fixed for v in e.outvars)],
                                          outvars=[*before, *starts]), [True] * (len(before) + len(starts)))
-    values = dict(zip(jaxpr.constvars, primal.consts, strict=True))
 
     counts = _count([(v.aval, counters[v]) for v in starts])
     at_step: dict[Atom, Atom] = dict(zip(starts, counts.outvars, strict=True))
@@ -85,8 +84,7 @@ def plan_residuals(primal: ClosedJaxpr, tangent: ClosedJaxpr, n_out: int, num_co
         eqns=[*counts.eqns, *(e.replace(invars=[named.get(v, v) for v in e.invars]) for e in (*again, *linear.eqns))],
         outvars=[named.get(v, v) for v in linear.outvars])
     return LinearizedLoop(ClosedJaxpr(jaxpr.replace(outvars=results), primal.consts),
-                          ClosedJaxpr(outside.replace(invars=[*consts, *carry]),
-                                      [values[v] for v in outside.constvars]),
+                          primal.part(outside.replace(invars=[*consts, *carry])),
                           [k for k, v in enumerate(jaxpr.invars) if v in at_hand], [place[v] for v in stored],
                           ClosedJaxpr(tangents, tangent.consts))
 

@@ -39,7 +39,7 @@ from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
-from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.linearize import fill, linearize_jaxpr
 from anima.transforms.partition import Left, Partition
 from anima.transforms.refs import refuse_writes
 from anima.transforms.reshard import Cut
@@ -188,9 +188,7 @@ class Scan(Stateful):
         out_tangents = under(recorder, self.call, body, [*fixed, *const_t], carry_t,
                              [*xs_t, *(primals[k] for k in plan.xs), *(outs[k] for k in plan.stored), *timing],
                              **options)
-        given = iter(out_tangents)
-        return outs[:n_out], [next(given) if m else Zero(tangent_aval(aval_of(o)))
-                              for m, o in zip(mask, outs[:n_out], strict=True)]
+        return outs[:n_out], fill(mask, out_tangents, outs[:n_out])
 
     def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, length: int, num_carry: int,
                   num_consts: int, reverse: bool, unroll: int, linear: Any) -> list[Any]:
@@ -282,9 +280,8 @@ class Scan(Stateful):
             keep = grown
         kept_in = [*used_in[:num_consts], *keep, *used_in[num_consts + num_carry:]]
         body = body.replace(invars=[v for v, k in zip(jaxpr.jaxpr.invars, kept_in, strict=True) if k])
-        values = dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
-        params = {**p, "jaxpr": ClosedJaxpr(body, [values[v] for v in body.constvars]), "num_carry": sum(keep),
-                  "num_consts": sum(used_in[:num_consts]), "linear": (False,) * sum(kept_in)}
+        params = {**p, "jaxpr": jaxpr.part(body), "num_carry": sum(keep), "num_consts": sum(used_in[:num_consts]),
+                  "linear": (False,) * sum(kept_in)}
         return eqn.replace(params=params, invars=[v for v, k in zip(eqn.invars, kept_in, strict=True) if k],
                            outvars=[v for v, k in zip(eqn.outvars, [*keep, *used[num_carry:]], strict=True) if k])
 

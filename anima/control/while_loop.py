@@ -32,7 +32,7 @@ from anima.ops.reduce import reduce_or
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr, refs_within
 from anima.transforms.forward import jvp_jaxpr
-from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.linearize import fill, linearize_jaxpr
 from anima.transforms.partition import Left, Partition
 from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -97,9 +97,8 @@ class WhileLoop(Stateful):
                          cond_jaxpr=_ignore_last(cond_jaxpr, list(map(aval_of, carry_t))),
                          body_jaxpr=reorder(body, order, out_order), cond_nconsts=cond_nconsts)
         carries, steps, ys = self.outputs(outs, nc + dc)
-        found = iter([*carries[nc:], *ys[n_out - nc:]])
         values = [*carries[:nc], *ys[:n_out - nc]]
-        out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
+        out_tangents = fill(mask, [*carries[nc:], *ys[n_out - nc:]], values)
         none = [Zero(tangent_aval(aval_of(s))) for s in steps]
         return [*values[:nc], *steps, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
 
@@ -133,10 +132,10 @@ class WhileLoop(Stateful):
                      cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
         carries, steps, ys = tape_while_p.outputs(outs, nc)
         fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *consts, *carry)
-        found = iter(under(recorder, tape_scan_p.call, plan.tangent, [*fixed, *const_t], carry_t,
-                           [*(ys[k - nc] for k in plan.stored), *steps]))
+        found = under(recorder, tape_scan_p.call, plan.tangent, [*fixed, *const_t], carry_t,
+                      [*(ys[k - nc] for k in plan.stored), *steps])
         values = [*carries, *ys[:n_out - nc]]
-        out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
+        out_tangents = fill(mask, found, values)
         kept = steps if self is tape_while_p else []
         none = [Zero(tangent_aval(aval_of(s))) for s in kept]
         return [*carries, *kept, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
@@ -253,11 +252,9 @@ class TapeWhile(WhileLoop):
         body, used_in = dce_jaxpr(p["body_jaxpr"].jaxpr, keep)
         used_in[nb:] = [True] * count
         body = body.replace(invars=[v for v, u in zip(p["body_jaxpr"].jaxpr.invars, used_in, strict=True) if u])
-        values = dict(zip(p["body_jaxpr"].jaxpr.constvars, p["body_jaxpr"].consts, strict=True))
         in_mask = [*(True,) * p["cond_nconsts"], *used_in]
         return eqn.replace(
-            params={**p, "body_jaxpr": ClosedJaxpr(body, [values[v] for v in body.constvars]),
-                    "body_nconsts": sum(used_in[:nb])},
+            params={**p, "body_jaxpr": p["body_jaxpr"].part(body), "body_nconsts": sum(used_in[:nb])},
             invars=[v for v, u in zip(eqn.invars, in_mask, strict=True) if u],
             outvars=[v for v, u in zip(eqn.outvars, [*keep[:count], True, *keep[count:]], strict=True) if u])
 

@@ -325,6 +325,11 @@ def reduced_shape(x: ShapedArray, axes: Sequence[int]) -> Shape:
     return tuple(n for i, n in enumerate(x.shape) if i not in axes)
 
 
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours along each dimension of an array in row-major order."""
+    return tuple([math.prod(shape[d + 1:]) for d in range(len(shape))])
+
+
 def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:
     """NumPy's broadcasting of shapes; TypeError naming `name` where they are incompatible."""
     first = shapes[0]

@@ -119,8 +119,32 @@ class Eqn:
         return show.show_eqn(self)
 
 
+class AnyJaxpr:
+    """What a jaxpr and a closed one have in common."""
+
+    __slots__ = ()
+    is_high = False  # all types are those of arrays
+    in_avals: Any  # types of the arguments
+
+    @property
+    def in_aval_qdds(self) -> list[ShapedArray]:
+        return self.in_avals
+
+    final_aval_qdds = in_aval_qdds
+
+    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
+                     use_color: bool | None = None, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
+        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
+        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+        return show.colored(text, use_color)
+
+    def _repr_html_(self) -> str:
+        return notebook.program_html(self)
+
+
 @record(eq=False)
-class Jaxpr:
+class Jaxpr(AnyJaxpr):
     """A program: constvars and invars come in, equations run in order, outvars go out."""
 
     constvars: Sequence[Var]
@@ -129,7 +153,6 @@ class Jaxpr:
     eqns: Sequence[Eqn]
     effects: frozenset[str] = field(default=frozenset())
     debug_info: Any = field(default=None)  # the function that it was traced from, where that is known
-    is_high = False  # all types are those of arrays
 
     def replace(self, **changes: Any) -> Jaxpr:
         return replace(self, **changes)
@@ -142,30 +165,16 @@ class Jaxpr:
     def out_avals(self) -> list[ShapedArray]:
         return [v.aval for v in self.outvars]
 
-    in_aval_qdds = final_aval_qdds = in_avals
-
-    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
-                     use_color: bool | None = None, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
-        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
-        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
-        return show.colored(text, use_color)
-
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
 
-    def _repr_html_(self) -> str:
-        return notebook.program_html(self)
-
 
 @record(eq=False)
-class ClosedJaxpr:
+class ClosedJaxpr(AnyJaxpr):
     """A jaxpr and the values of its constvars."""
 
     jaxpr: Jaxpr
     consts: Sequence[Any] = ()
-
-    is_high = False
 
     def replace(self, *, jaxpr: Jaxpr | None = None, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
         return ClosedJaxpr(self.jaxpr if jaxpr is None else jaxpr, self.consts if consts is None else consts)
@@ -181,8 +190,6 @@ class ClosedJaxpr:
     @property
     def out_avals(self) -> list[ShapedArray]:
         return self.jaxpr.out_avals
-
-    in_aval_qdds = final_aval_qdds = in_avals
 
     @property
     def effects(self) -> frozenset[str]:
@@ -208,28 +215,31 @@ class ClosedJaxpr:
     def literals(self) -> Sequence[Any]:
         return self.consts
 
+    def part(self, jaxpr: Jaxpr) -> ClosedJaxpr:
+        """A program of equations of this one, with the values of those of its constvars that it has."""
+        values = dict(zip(self.constvars, self.consts, strict=True))
+        return ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars])
+
     def map_jaxpr(self, f: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
         """The same constants with `f(jaxpr)`."""
         return ClosedJaxpr(f(self.jaxpr), self.consts)
 
-    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
-                     use_color: bool | None = None, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
-        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
-        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
-        return show.colored(text, use_color)
-
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
-
-    def _repr_html_(self) -> str:
-        return notebook.program_html(self)
 
 
 def work_of(jaxpr: ClosedJaxpr | Jaxpr) -> Work:
     """What one run of a program computes: its equations' work, that of a loop of unknown length once."""
     return total_work(e.primitive.work([a.aval for a in e.invars], [v.aval for v in e.outvars],
                                        list(map(work_of, subjaxprs(e.params))), **e.params) for e in jaxpr.eqns)
+
+
+def all_eqns(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Eqn]:
+    """The equations of a program, each before those of the programs that it holds."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in subjaxprs(eqn.params):
+            yield from all_eqns(inner)
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

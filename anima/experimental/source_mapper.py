@@ -20,7 +20,7 @@ from anima.api.tracing import make_jaxpr
 from anima.compiler.driver import lower
 from anima.compiler.ir.loops import Again, Kernel, statements
 from anima.compiler.ir.show_loops import show
-from anima.core.jaxpr import ClosedJaxpr, Eqn, subjaxprs
+from anima.core.jaxpr import ClosedJaxpr, all_eqns
 from anima.core.source import Source
 from anima.names import access
 
@@ -198,7 +198,7 @@ def _jaxpr(folder: str, f: Any, args: Any, kwargs: Any, **options: Any) -> Close
 
 
 def _jaxpr_dump(closed: ClosedJaxpr, **options: Any) -> SourceMapDump:
-    known = {str(e.source): e.source for e in _equations(closed)}
+    known = {str(e.source): e.source for e in all_eqns(closed)}
 
     def lines() -> Iterator[tuple[str, Source | None]]:
         for line in closed.pretty_print(source_info=True, use_color=False).splitlines():
@@ -206,13 +206,6 @@ def _jaxpr_dump(closed: ClosedJaxpr, **options: Any) -> SourceMapDump:
             yield text, known.get(place)
 
     return _mapped(lines(), "jaxpr")
-
-
-def _equations(program: Any) -> Iterator[Eqn]:
-    for eqn in program.eqns:
-        yield eqn
-        for inner in subjaxprs(eqn.params):
-            yield from _equations(inner)
 
 
 def _loops_dump(closed: ClosedJaxpr, **options: Any) -> SourceMapDump:

@@ -23,12 +23,12 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dimensions
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, shape_of
 from anima.ops.elementwise import conj, convert, mul
-from anima.ops.shape import batch_at_front
+from anima.ops.stacked import Stacked
 
 _NAMES = {np.dtype(real): np.dtype(whole) for real, whole in ((np.float32, np.complex64), (np.float64, np.complex128))}
 _REALS = {whole: real for real, whole in _NAMES.items()}
@@ -44,7 +44,7 @@ class FftType(enum.IntEnum):
     IRFFT = 3
 
 
-class Fft(Primitive):
+class Fft(Stacked):
     """The transform of kind `fft_type` over the last axes, of `fft_lengths` elements (of real numbers)."""
 
     linear = True
@@ -125,9 +125,6 @@ class Fft(Primitive):
         spectrum = self.bind(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths)
         weights = _weights(spectrum.dtype, len(shape_of(ct)), fft_lengths, 2.0, 1 / math.prod(fft_lengths))
         return [mul(conj(spectrum), weights)]
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return self.bind(batch_at_front(args[0], dims[0], size), **params), 0
 
 
 def _weights(dtype: np.dtype, rank: int, lengths: Shape, inner: float, scale: float) -> np.ndarray:

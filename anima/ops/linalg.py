@@ -18,7 +18,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims, leading
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, expand_dims, full_like, instantiate, shape_of
@@ -27,7 +27,8 @@ from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import add, conj, convert, div, eq, ge, gt, mul, select, sub
 from anima.ops.family import INEXACT, REAL, WIDER, is_kind
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
-from anima.ops.shape import batch_at_front, moveaxis, reshape, slice_in_dim, squeeze, transpose
+from anima.ops.shape import moveaxis, reshape, slice_in_dim, squeeze, transpose
+from anima.ops.stacked import Stacked
 from anima.routines import blas, one_thread
 
 _I32 = np.dtype(np.int32)
@@ -172,7 +173,7 @@ def over_matrices(fun: Callable[..., Any], *xs: np.ndarray) -> Iterator[tuple[tu
             yield index, None
 
 
-class Factorization(Primitive):
+class Factorization(Stacked):
     """A function of matrices, each by itself, with one or several results.
 
     Subclasses write `types` (of the results, from the operand's), `compute` (on NumPy arrays; LinAlgError where there
@@ -238,10 +239,6 @@ class Factorization(Primitive):
             z if s is None else s for s, z in zip(self.tangents(listed, x, t, **params), zeros, strict=True)]
         return (outs, slopes) if self.multiple_results else (outs, slopes[0])
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        outs = self.bind(batch_at_front(args[0], dims[0], size), **params)
-        return outs, [0] * len(outs) if self.multiple_results else 0
-
 
 # ---------------------------------------------------------------- Cholesky
 
@@ -257,11 +254,6 @@ class Cholesky(Factorization):
 
     def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
         return [np.linalg.cholesky(x)]
-
-    def room(self, x: np.ndarray, **params: Any) -> list[np.ndarray]:
-        """Arrays for the results."""
-        m, n = x.shape[-2:]
-        return [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], m, n, x.dtype, **params)]
 
     def failure(self, out: np.ndarray) -> Any:
         return np.tril(np.full(out.shape, np.nan, out.dtype))
@@ -290,7 +282,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
 # ---------------------------------------------------------------- triangular systems
 
 
-class TriangularSolve(Primitive):
+class TriangularSolve(Stacked):
     """The solution X of op(A) X = B, or X op(A) = B, for triangular A."""
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
@@ -363,7 +355,7 @@ class TriangularSolve(Primitive):
             shape = b.shape
             flat = (shape[0], shape[1] * shape[2]) if left else (shape[0] * shape[1], shape[2])
             return reshape(self.bind(a, reshape(b, flat), **params), shape), 1 if left else 0
-        return self.bind(batch_at_front(a, da, size), batch_at_front(b, db, size), **params), 0
+        return super().batch(size, args, dims, **params)
 
 
 def _triangle(lower: bool, strict: bool) -> Callable[[Any, Any], Any]:
@@ -393,7 +385,7 @@ def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = F
 # ---------------------------------------------------------------- systems with known LU factors
 
 
-class LuSolve(Primitive):
+class LuSolve(Stacked):
     """X with op(A) X = B, by the factors `lu` and `permutation` of A: they are functions of A, so that the
     derivative, which is in A and B, ignores them."""
 
@@ -448,7 +440,7 @@ class LuSolve(Primitive):
             b = moveaxis(b, db, 1)
             flat = reshape(b, (b.shape[0], b.shape[1] * b.shape[2]))
             return reshape(self.bind(*matrix, flat, **params), b.shape), 1
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
+        return super().batch(size, args, dims, **params)
 
 
 lu_solve_p = LuSolve("lu_solve")
@@ -457,7 +449,7 @@ lu_solve_p = LuSolve("lu_solve")
 # ---------------------------------------------------------------- products with the own transpose
 
 
-class SymmetricProduct(Composite):
+class SymmetricProduct(Stacked, Composite):
     """alpha A A^T + beta C."""
 
     def infer(self, a: ShapedArray, c: ShapedArray, *, alpha: float, beta: float) -> ShapedArray:
@@ -480,9 +472,6 @@ class SymmetricProduct(Composite):
             half = mul(batch_matmul(da, matrix_transpose(a)), alpha)
             parts.append(add(half, matrix_transpose(half)))
         return out, add(*parts) if len(parts) > 1 else parts[0] if parts else Zero(tangent_aval(aval_of(out)))
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
 
 
 symmetric_product_p = SymmetricProduct("symmetric_product")

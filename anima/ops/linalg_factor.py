@@ -19,7 +19,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Zero
 from anima.ops.broadcast import full, full_like
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import add, complex as make_complex, eq, imag, sub
@@ -35,7 +35,8 @@ from anima.ops.linalg import (
     triangular_solve,
     upper_part,
 )
-from anima.ops.shape import batch_at_front, concatenate, pad, slice_in_dim
+from anima.ops.shape import concatenate, pad, slice_in_dim
+from anima.ops.stacked import Stacked
 from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
@@ -105,7 +106,7 @@ class Lu(Factorization):
         return [add(batch_matmul(left, strictly_lower(both)), batch_matmul(upper_part(both), right)), None, None]
 
 
-class Permutation(Primitive):
+class Permutation(Stacked):
     """The order of rows that a sequence of exchanges leads to."""
 
     def infer(self, pivots: ShapedArray, *, permutation_size: int) -> ShapedArray:
@@ -135,9 +136,6 @@ class Permutation(Primitive):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
         return out, Zero(ShapedArray(out.shape, dtypes.float0))
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return self.bind(batch_at_front(args[0], dims[0], size), **params), 0
 
 
 lu_p = Lu("lu")

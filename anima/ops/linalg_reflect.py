@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, full_like, instantiate
 from anima.ops.contract import batch_matmul
@@ -39,7 +39,8 @@ from anima.ops.linalg import (
     upper_part,
 )
 from anima.ops.linalg_factor import last, qr_p
-from anima.ops.shape import batch_at_front, slice_in_dim
+from anima.ops.shape import slice_in_dim
+from anima.ops.stacked import Stacked
 from anima.routines import lapack
 
 
@@ -105,7 +106,7 @@ def _embedded(x: Any, shape: Shape) -> Any:
     return batch_matmul(batch_matmul(eye, x), identity((*shape[:-2], x.shape[-1], shape[-1]), x.dtype))
 
 
-class Reflections(Primitive):
+class Reflections(Stacked):
     """A product of reflections, given by their vectors, below the diagonal of a matrix, and factors."""
 
     def check(self, a: ShapedArray, taus: ShapedArray) -> None:
@@ -114,9 +115,6 @@ class Reflections(Primitive):
         check_same("lax." + self.name, a, taus)
         if a.shape[:-2] != taus.shape[:-1] or taus.shape[-1] > min(a.shape[-2:]):
             raise ValueError(f"Incompatible arguments to {self.name}: {a} and {taus}.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
 
 
 class HouseholderProduct(Reflections):

@@ -18,7 +18,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
-from anima.core.primitive import Primitive, Work
+from anima.core.primitive import Work
 from anima.ops.broadcast import broadcast_to, broadcasted_iota, expand_dims, full_like, instantiate, reduce_sum
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import (
@@ -51,7 +51,8 @@ from anima.ops.linalg import (
 )
 from anima.ops.linalg_factor import identities, last, lu_p, room_to_work
 from anima.ops.reduce import argmax
-from anima.ops.shape import batch_at_front, concatenate, slice_in_dim
+from anima.ops.shape import concatenate, slice_in_dim
+from anima.ops.stacked import Stacked
 from anima.routines import lapack
 
 
@@ -176,7 +177,7 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eige
     return _part(v, subset, last(v)), _part(w, subset, last(w))
 
 
-class EighTridiagonal(Primitive):
+class EighTridiagonal(Stacked):
     """Eigenvalues, ascending, and if `vectors` orthonormal eigenvectors, of real symmetric matrices with the diagonal
     `d` and `e` beside it."""
 
@@ -211,10 +212,6 @@ class EighTridiagonal(Primitive):
         factors = _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))
         slopes = [diagonal_part(inside), batch_matmul(v, mul(inside, factors))]
         return [w, v][:1 + vectors], slopes[:1 + vectors]
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        outs = self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params)
-        return outs, [0] * len(outs)
 
 
 eigh_tridiagonal_p = EighTridiagonal("eigh_tridiagonal")

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import instantiate
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import sub
 from anima.ops.linalg import check_dtype, matrix_transpose
-from anima.ops.shape import batch_at_front
+from anima.ops.stacked import Stacked
 from anima.routines import lapack
 
 
-class Sylvester(Primitive):
+class Sylvester(Stacked):
     """X with A X + X B = C, or with A^T and B^T in place of A and B if `transposed`."""
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
@@ -70,9 +70,6 @@ class Sylvester(Primitive):
         if isinstance(ct, Zero):
             return [*[None] * 6, Zero(args[6].aval)]
         return [*[None] * 6, self.bind(*args[:6], ct, transposed=not transposed)]
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
 
 
 sylvester_p = Sylvester("sylvester")

@@ -10,7 +10,7 @@ Programs in it that are compiled when they are called are found by their digests
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.digest import LARGEST, digest
 from anima.core.format import Reader, Writer
-from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, subjaxprs
+from anima.core.jaxpr import ClosedJaxpr, Eqn, all_eqns
 from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
 from anima.runtime.saving import read_code, read_target, write_code, write_target
@@ -138,12 +138,5 @@ def _programs_called(executable: Executable) -> list[bytes] | None:
 
 def _on_call(closed: ClosedJaxpr, called: Sequence[Any]) -> list[Eqn]:
     """The equations of a program that call programs with these digests; KeyError if there is none."""
-    known = {digest(e.params["program"].closed): e for e in _equations(closed) if e.primitive.on_call} if called else {}
+    known = {digest(e.params["program"].closed): e for e in all_eqns(closed) if e.primitive.on_call} if called else {}
     return [known[bytes(one)] for one in called]
-
-
-def _equations(closed: ClosedJaxpr | Jaxpr) -> Iterator[Eqn]:
-    for eqn in closed.eqns:
-        yield eqn
-        for inner in subjaxprs(eqn.params):
-            yield from _equations(inner)

@@ -84,5 +84,4 @@ class ProgramCall(Stateful):
 @weak_cache
 def dce_closed(closed: ClosedJaxpr, used: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
     jaxpr, used_inputs = dce_jaxpr(closed.jaxpr, used)
-    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    return ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars]), used_inputs
+    return closed.part(jaxpr), used_inputs

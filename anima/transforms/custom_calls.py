@@ -191,10 +191,7 @@ class CustomJVPCall(CustomCall):
             n = len(primals)
 
             def rule(*xs: Any) -> list[Any]:
-                given = iter(xs[n:])
-                ts = [next(given) if nz else Zero(tangent_aval(aval_of(p)))
-                      for p, nz in zip(xs[:n], nonzero, strict=True)]
-                outs, out_ts = jvp(xs[:n], ts)
+                outs, out_ts = jvp(xs[:n], fill(nonzero, xs[n:], xs[:n]))
                 return [*outs, *map(instantiate, out_ts)]
 
             flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]

@@ -120,8 +120,7 @@ def _tangents(call: ClosedJaxpr, nonzero: tuple[bool, ...], moving: tuple[bool, 
     jaxpr, consts = trace_to_jaxpr(run, [*call.in_avals, *(tangent_aval(a) for a, nz in zip(
         call.in_avals, nonzero, strict=True) if nz)])
     part = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
-    values = dict(zip(jaxpr.constvars, consts, strict=True))
-    return ClosedJaxpr(part.replace(invars=jaxpr.invars), [values[v] for v in part.constvars])
+    return ClosedJaxpr(jaxpr, consts).part(part.replace(invars=jaxpr.invars))
 
 
 def _without_rule(rule: Rule, closed: ClosedJaxpr, size: int, batched: Sequence[bool],

@@ -74,10 +74,15 @@ class JVPTrace(Trace):
         primals, tangents = zip(*map(self.split, args), strict=True) if args else ((), ())
         if all(isinstance(t, Zero) for t in tangents):
             return under(self.parent, primitive.bind, *primals, **params)
-        out, tangent = under(self.parent, primitive.jvp, primals, tangents, **params)
+        out, tangent = self.differentiate(primitive, primals, tangents, params)
         if primitive.multiple_results:
             return list(map(self.join, out, tangent))
         return self.join(out, tangent)
+
+    def differentiate(self, primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any],
+                      params: dict[str, Any]) -> tuple[Any, Any]:
+        """(results, their tangents), where some operand has a tangent."""
+        return under(self.parent, primitive.jvp, primals, tangents, **params)
 
 
 def jvp_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],

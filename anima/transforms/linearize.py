@@ -93,18 +93,11 @@ class LinearizeTrace(JVPTrace):
         self.recorder = recorder
         self.partial = PartialTrace(parent, recorder)
 
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        primals, tangents = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(isinstance(t, Zero) for t in tangents):
-            return under(self.parent, primitive.bind, *primals, **params)
-        rule = primitive.linearize
-        if rule is None:
-            out, tangent = under(self.partial, primitive.jvp, primals, tangents, **params)
-        else:
-            out, tangent = rule(self.parent, self.recorder, primals, tangents, **params)
-        if primitive.multiple_results:
-            return list(map(self.join, out, tangent))
-        return self.join(out, tangent)
+    def differentiate(self, primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any],
+                      params: dict[str, Any]) -> tuple[Any, Any]:
+        if primitive.linearize is None:
+            return under(self.partial, primitive.jvp, primals, tangents, **params)
+        return primitive.linearize(self.parent, self.recorder, primals, tangents, **params)
 
 
 def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool],

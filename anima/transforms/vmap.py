@@ -19,7 +19,7 @@ from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
 from anima.ops.placing import spread, stack_type
-from anima.ops.shape import broadcast, transpose
+from anima.ops.shape import broadcast, moveaxis
 from anima.util import weak_cache
 
 hooked: set[type] = set()   # types whose values are not mapped along axes of their leaves: vmap refuses them
@@ -92,10 +92,7 @@ def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     """A result with its mapped dimension at `target`; an unmapped one is repeated."""
     if dim is None:
         stack, dim = spread(broadcast(stack, (index_of(size),)), size), 0
-    ndim = aval_of(stack).ndim
-    order = [axis for axis in range(ndim) if axis != dim]
-    order.insert(target + ndim if target < 0 else target, dim)
-    return transpose(stack, order)
+    return moveaxis(stack, dim, target + aval_of(stack).ndim if target < 0 else target)
 
 
 def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any], dims: Sequence[int | None],

@@ -16,6 +16,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from anima.compiler.fusing.materialise import (
 )
 from anima.compiler.fusing.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.compiler.fusing.windows import reads_what_it_writes
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group, home_of
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import form
 from anima.core.avals import Shape
@@ -140,9 +141,10 @@ class _Grouping:
         self.producers = producers
         self.stored = stored
         self.views = views
+        self.memory = partial(home_of, views)  # the variable whose memory holds another
         self.kinds = kinds
         self.groups: list[_Builder] = []
-        self.home: dict[Var, _Builder] = {}
+        self.maker: dict[Var, _Builder] = {}
         self.of: dict[int, _Builder] = {}  # by id of a root
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.earlier: list[_Builder] = []  # groups that read what the root that was looked at last writes over
@@ -208,7 +210,7 @@ class _Grouping:
         axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
         reads, flat, cuts = self.reads(eqn, space)
         paired, size = self.paired, self.size
-        direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
+        direct = {id(g): g for g in (self.maker.get(v) for v in reads) if g is not None}
         self.earlier = [self.of[id(e)] for e in before]
         needs = 0
         for g in (*direct.values(), *self.earlier):
@@ -240,7 +242,7 @@ class _Grouping:
             self.effectful = group
         self.of[id(eqn)] = group
         for var in eqn.outvars:
-            self.home[var] = group
+            self.maker[var] = group
 
     def _depend(self, group: _Builder, needs: int, direct: Iterable[_Builder]) -> None:
         """Notes that a group depends on others, and so all that depend on it."""
@@ -265,17 +267,12 @@ class _Grouping:
         if eqn.primitive.updates:
             if is_single(eqn):
                 return ()
-            array, found = self._home(eqn.invars[0]), self.reads(eqn, (), skip=1)[0]
-            own = array in found and reads_what_it_writes(eqn, array, self.producers, self.stored, self._home)
+            array, found = self.memory(eqn.invars[0]), self.reads(eqn, (), skip=1)[0]
+            own = array in found and reads_what_it_writes(eqn, array, self.producers, self.stored, self.memory)
             return [v for v in found if v is not array or not own]
-        given = [self._home(v) for v in eqn.invars]
+        given = [self.memory(v) for v in eqn.invars]
         taken, count = {given[n] for n, _ in pairs(eqn)}, Counter(given)
         return [v for v in reads if v not in taken or count[v] > 1]
-
-    def _home(self, atom: Atom) -> Atom:
-        while type(atom) is Var and atom in self.views:
-            atom = self.views[atom]
-        return atom
 
     def _in_rows(self, group: _Builder) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -337,7 +334,7 @@ class _Grouping:
         kept, all_axes = group.kept(), tuple(range(len(group.shape)))
         axes = kept if len(space) < len(group.shape) else all_axes  # of the group, for each of the root's
         for var, relations in reads.items():
-            if self.home.get(var) is not group:
+            if self.maker.get(var) is not group:
                 continue
             whole = var.aval.shape == group.shape
             if whole and role == "row":
@@ -353,23 +350,15 @@ class _Grouping:
 
     def finish(self, outvars: Sequence[Atom]) -> tuple[tuple[Group, ...], frozenset[Var]]:
         """The groups in an order in which they can run, and the variables that other groups or the caller read."""
-        kept: set[Var] = set()
-        for group in self.groups:
-            for var in group.reads:
-                if self.home.get(var) is not group:
-                    kept.add(var)
-        for out in outvars:
-            while type(out) is Var and out in self.views:
-                out = self.views[out]
-            if type(out) is Var:
-                kept.add(out)
+        kept = {v for group in self.groups for v in group.reads if self.maker.get(v) is not group}
+        kept |= {v for v in map(self.memory, outvars) if type(v) is Var}
         for group in self.groups:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
         ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat,  # type: ignore[arg-type]
                          _few(g.cuts, g.roots, self.parts), g.paired, tuple(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
-        return tuple(ordered), frozenset(v for v in kept if v in self.home)
+        return tuple(ordered), frozenset(v for v in kept if v in self.maker)
 
     def _in_order(self) -> list[_Builder]:
         """A topological order, that of the program where it is one."""

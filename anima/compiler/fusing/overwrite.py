@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
+from functools import partial
 from heapq import heappop, heappush
 
 from anima.compiler.fusing.materialise import acts_elementwise, is_view
 from anima.compiler.fusing.windows import follows, read, written
-from anima.compiler.ir.groups import Fused, Group
+from anima.compiler.ir.groups import Fused, Group, home_of
 from anima.compiler.lowering.reduce import Sweeps
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.util import record, weak_cache
@@ -98,7 +99,7 @@ class ReadsFirst:
 
     def __init__(self, jaxpr: Jaxpr, views: dict[Var, Var], roots: set[int], carried: Pairs):
         self.jaxpr = jaxpr
-        self.views = views
+        self.home = partial(home_of, views)
         self.roots = roots
         self.last: dict[Var, int] = {}  # of what is folded: the number of the last root that computes it
         self.users: dict[Var, list[int]] = {}
@@ -106,11 +107,6 @@ class ReadsFirst:
         self.folded: list[tuple[int, int, Eqn]] = []  # what reads an array, with a root that comes before another one
         self.makers = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.over = self._candidates(carried)
-
-    def home(self, atom: Atom) -> Atom:
-        while type(atom) is Var and atom in self.views:
-            atom = self.views[atom]
-        return atom
 
     def _candidates(self, carried: Pairs) -> dict[Var, int]:
         """Arrays, and the number of the (last) root that may write over them."""

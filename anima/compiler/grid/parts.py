@@ -35,6 +35,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     affine,
+    lets_of,
     map_blocks,
     statements,
     walk,
@@ -111,7 +112,7 @@ class _Parts:
         if not outer.loops:
             return False
         last = outer.loops[-1][0]
-        lets = {s.name: s.value for s in statements(*outer.body) if isinstance(s, Let)}
+        lets = lets_of(statements(*outer.body))
         found = [steps(n.index, lets) for n in walk(*loop.body) if isinstance(n, Load)]
         return any(f.get(last) == 1 for f in found)
 

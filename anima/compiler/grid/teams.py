@@ -47,6 +47,7 @@ from anima.compiler.ir.loops import (
     While,
     WindowAt,
     affine,
+    lets_of,
     map_blocks,
     statements,
     walk,
@@ -196,7 +197,7 @@ class _Teams:
         lanes = min((_MOVED // itemsize(_dtype(n)) for n in moved), default=1)
         if lanes < 2 or extent % lanes or found.count // lanes < least:
             return found
-        lets = {s.name: s.value for s in statements(*found.body) if isinstance(s, Let)}
+        lets = lets_of(statements(*found.body))
         if (any(steps(n.index, lets).get(name, 0) not in (0, 1) for n in moved)
                 or any(isinstance(s, (Local, If)) for s in statements(*found.body))
                 or sum(map(cost, found.body)) > LIGHT):
@@ -244,7 +245,7 @@ class _Teams:
 
     def _steps_across(self, found: Nest, inner: Sequence[For]) -> bool:
         """Whether neighbouring threads should have neighbouring iterations rather than neighbours in an inner loop."""
-        lets = {s.name: s.value for s in statements(*found.body) if isinstance(s, Let)}
+        lets = lets_of(statements(*found.body))
         last = {found.loops[-1][0]}
         across = along = 0
         for loop in inner:
@@ -258,7 +259,7 @@ class _Teams:
 
     def fastest(self, found: Nest) -> Nest:
         """The nest with the loop inside along which neighbours in memory are stored."""
-        lets = {s.name: s.value for s in statements(*found.body) if isinstance(s, Let)}
+        lets = lets_of(statements(*found.body))
         scores = dict.fromkeys((name for name, _ in found.loops), 0)
         for node in walk(*found.body):
             if isinstance(node, (Load, Store)):

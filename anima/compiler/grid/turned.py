@@ -30,6 +30,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     affine,
+    lets_of,
     statements,
     walk,
 )
@@ -49,7 +50,7 @@ def turned(loops: Sequence[tuple[str, int]], body: tuple[Stmt, ...], target: Gri
     """
     if not all(isinstance(s, (Let, Store)) for s in body) or len(loops) < 2:
         return None
-    lets = {s.name: s.value for s in body if isinstance(s, Let)}
+    lets = lets_of(body)
     last, columns = loops[-1]
     found: dict[Load, str] = {}
     for node in walk(*body):

@@ -28,6 +28,7 @@ from anima.compiler.ir.loops import (
     Store,
     blocks_of,
     children,
+    lets_of,
     walk,
 )
 
@@ -83,7 +84,7 @@ class LoopNest:
 
     @property
     def lets(self) -> dict[str, Expr]:
-        return {s.name: s.value for s in (*self.between, *self.body) if isinstance(s, Let)}
+        return lets_of((*self.between, *self.body))
 
 
 def largest(extent: Expr) -> int | None:
@@ -131,7 +132,7 @@ def across(loop: For) -> list[Load]:
     *before, lanes = loop.body
     if not isinstance(lanes, For) or not all(isinstance(s, Let) for s in before):
         return []
-    lets = {s.name: s.value for s in (*before, *lanes.body) if isinstance(s, Let)}
+    lets = lets_of((*before, *lanes.body))
     found: dict[Load, None] = {}
     for node in walk(*lanes.body):
         if isinstance(node, Load):
@@ -144,7 +145,7 @@ def across(loop: For) -> list[Load]:
 def along(loop: For) -> tuple[dict[Load, int], dict[Store, int]]:
     """What the statements of a loop in order load and store from one element to the next (1), or back (-1): numbers
     whose parts have 4 or 8 bytes; of stores, those to buffers that the loop does nothing else with."""
-    lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
+    lets = lets_of(loop.body)
     every = list(walk(*loop.body))
     written = Counter(n.buffer for n in every if isinstance(n, Store))
     read = {n.buffer for n in every if isinstance(n, Load)}

@@ -170,10 +170,6 @@ class Builder:
         self._allocas.append(f"  {name} = {text}")
         return Value(name, type)
 
-    def comment(self, text: str) -> None:
-        """Append a comment (LLVM ignores it; people reading `.llvm` do not)."""
-        self.lines.append(f"  ; {text}")
-
     # -- constants ------------------------------------------------------------------------------
 
     @staticmethod
@@ -443,10 +439,6 @@ class Builder:
     def ret(self, value: Value | None = None) -> None:
         """Return."""
         self.line(f"ret {value}" if value is not None else "ret void")
-
-    def unreachable(self) -> None:
-        """End a block that is never left."""
-        self.line("unreachable")
 
 
 class Phi(Value):

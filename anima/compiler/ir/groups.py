@@ -10,12 +10,14 @@ roots' results those in `Fused.stored` are written to memory, the others are kno
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from anima.core.avals import Shape
-from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
+A = TypeVar("A", bound=Atom)
 LARGE = 3000     # instructions, about, of one kernel, and of what is folded into one equation: code generation
                  # takes more than twice the time for a function of twice the size
 LOAD = 12        # instructions for an array that is read: to pass its address, too
@@ -23,6 +25,14 @@ MOST_BOXES = 40  # kernels for the parts of concatenations and paddings; a conca
                  # whole, each part by itself
 PIECES = 4       # elements, in the mean, of parts that are: looking for them costs more than to store them
 TURNS = 16       # most elements of rows that are put together from vectors of each
+
+
+def home_of(views: Mapping[Var, Var], atom: A) -> A | Var:
+    """The variable whose memory holds `atom`, where `views` are those of others under a different shape."""
+    found: A | Var = atom
+    while type(found) is Var and found in views:
+        found = views[found]
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,9 +81,7 @@ class Fused:
 
     def home(self, var: Var) -> Var:
         """The variable whose memory holds `var`."""
-        while var in self.views:
-            var = self.views[var]
-        return var
+        return home_of(self.views, var)
 
     @property
     def results(self) -> set[Var]:

@@ -24,7 +24,7 @@ semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
@@ -446,6 +446,11 @@ def with_kernels(change: Callable[[Kernel], Kernel], stmts: tuple[Stmt, ...]) ->
 
     new = tuple(map(stmt, stmts))
     return stmts if all(old is new for old, new in changed.values()) else new
+
+
+def lets_of(stmts: Iterable[Stmt], dtype: str | None = None) -> dict[str, Expr]:
+    """The values (of that type) that some of the statements name, by name."""
+    return {s.name: s.value for s in stmts if isinstance(s, Let) and (dtype is None or s.value.dtype == dtype)}
 
 
 def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:

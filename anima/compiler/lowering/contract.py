@@ -27,7 +27,7 @@ from anima.compiler.products import dots
 from anima.compiler.rewriting.rewrites import rewrite
 from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray
+from anima.core.avals import Shape, ShapedArray, row_major_strides
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.primitive import Work
 from anima.ops import elementwise as el
@@ -349,7 +349,7 @@ def _words(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, co
     """The operand as matrices of words, rows by words; where bytes are not next to each other, or some are missing at
     the end, a copy of their transposes: bytes of neighbours are then loaded at once."""
     shape = operand.aval.shape
-    strides = _strides(shape)
+    strides = row_major_strides(shape)
     step, row, column = (_merged(shape, strides, axes) for axes in (batch, rows, contracted))
     size = dots.WORD // operand.aval.dtype.itemsize
     words = -(-k // size)
@@ -372,7 +372,7 @@ def _pack_words(builder: ProgramBuilder, source: str, dtype: str, buffer: str, s
     first, count, present, words = which
     bits = 16 if dtype == "bf16" else 8
     size = 8 * dots.WORD // bits
-    scope, strides = builder.scope(), _strides(shape)
+    scope, strides = builder.scope(), row_major_strides(shape)
     ix = scope.ix
     with ExitStack() as stack:
         outer = [stack.enter_context(scope.loop(shape[a], "each")) for a in batch]
@@ -434,7 +434,7 @@ def _matrix(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, c
             n: int) -> Matrix:
     """The operand as matrices, rows and columns running over the given axes; copied if strides do not allow it."""
     shape = operand.aval.shape
-    strides = _strides(shape)
+    strides = row_major_strides(shape)
     step = _merged(shape, strides, batch)
     row, column = _merged(shape, strides, rows), _merged(shape, strides, columns)
     buffer = builder.memory(operand)
@@ -444,11 +444,6 @@ def _matrix(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, c
         if (row == 1 or m == 1) and (column >= m or n == 1):
             return Matrix(buffer, max(column, m, 1) if n > 1 else max(m, 1), "T", step)
     return Matrix(_packed(builder, operand, (*batch, *rows, *columns)), n, "N", m * n)
-
-
-def _strides(shape: Shape) -> list[int]:
-    """Elements between neighbours along each axis of a row-major array."""
-    return [math.prod(shape[d + 1:]) for d in range(len(shape))]
 
 
 def _merged(shape: Shape, strides: Sequence[int], axes: Shape) -> int | None:
@@ -465,7 +460,7 @@ def _packed(builder: ProgramBuilder, operand: Atom, order: Shape) -> str:
     shape = tuple(aval.shape[a] for a in order)
     buffer = builder.temp(scalar_type(aval), aval.size)
     scope = builder.scope()
-    strides = _strides(aval.shape)
+    strides = row_major_strides(aval.shape)
     ix = scope.ix
     with ExitStack() as stack:
         index = [stack.enter_context(scope.loop(n, "each")) for n in shape]

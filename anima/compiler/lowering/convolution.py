@@ -334,10 +334,10 @@ def _copied(builder: ProgramBuilder, p: Problem, plan: ConvolutionPlan, dtype: s
             value = scope.op("select_n", (scope.condition(inside, scope.depth), Const(0.0, dtype), value), dtype)
         scope.store(buffer, ix.flatten(index, [n for n, _ in wheels]), value)
     builder.kernel("pack", scope)
-    return _repacked(p, plan, padded), _with_order(plan, padded), buffer
+    return _repacked(p, padded), _with_order(plan, padded), buffer
 
 
-def _repacked(p: Problem, plan: ConvolutionPlan, row: int) -> Problem:
+def _repacked(p: Problem, row: int) -> Problem:
     """The problem with a kernel of rows of that length, one for each term."""
     return replace(p, w=(p.terms * row, row, 1), w_offset=0)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from anima.core.avals import Shape
+from anima.core.avals import Shape, row_major_strides
 from anima.util import record, replace
 
 
@@ -58,7 +58,7 @@ class Problem:
 def problems(x: Shape, w: Shape, out: Shape, p: dict[str, Any]) -> Iterator[Problem]:
     """The convolutions, without gaps, that one with parameters `p` is made of: one for each phase of the output."""
     lhs, rhs, res = p["dimension_numbers"]
-    xs, ws, os = map(_strides, (x, w, out))
+    xs, ws, os = map(row_major_strides, (x, w, out))
     features, batches = p["feature_group_count"], p["batch_group_count"]
     groups = features * batches
     batch, outputs = x[lhs[0]] // batches, w[rhs[0]] // groups
@@ -73,10 +73,6 @@ def problems(x: Shape, w: Shape, out: Shape, p: dict[str, Any]) -> Iterator[Prob
         yield Problem(groups, batch, w[rhs[1]], outputs, (x_group, xs[lhs[0]], xs[lhs[1]]),
                       (ws[rhs[0]] * outputs, ws[rhs[1]], ws[rhs[0]]), (os[res[1]] * outputs, os[res[0]], os[res[1]]),
                       tuple(s for s, _, _ in phase), sum(n for _, n, _ in phase), sum(n for _, _, n in phase))
-
-
-def _strides(shape: Shape) -> list[int]:
-    return [math.prod(shape[d + 1:]) for d in range(len(shape))]
 
 
 def _phases(space: SpatialDim, apart: int) -> Iterator[tuple[SpatialDim, int, int]]:

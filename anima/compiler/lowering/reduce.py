@@ -134,7 +134,7 @@ class Sweeps:
 
 def reduce_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Scope:
     """One kernel for the reductions of a group and all that is computed over the same rows."""
-    space, _ = merge_runs(_dummy(new_scope, group), group, lambda s, i: _probe(s, group, i, stored))
+    space, _ = merge_runs(_dummy(new_scope, group), group, lambda s, i: _probe(s, group, i))
     outer = [r for r in space.runs if not space.inside(r, group.axes)]
     inner = [r for r in space.runs if space.inside(r, group.axes)]
     scope = new_scope()
@@ -178,7 +178,7 @@ def _dummy(new_scope: Callable[[], Scope], group: Group) -> Callable[[], Scope]:
     return make
 
 
-def _probe(scope: Scope, group: Group, index: Indices, stored: frozenset[Var]) -> None:
+def _probe(scope: Scope, group: Group, index: Indices) -> None:
     for eqn in group.roots:
         if is_reduction(eqn, group):
             scope.at(eqn.invars[0], index)

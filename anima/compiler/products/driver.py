@@ -136,7 +136,35 @@ class Driver:
         Segment(b, PackWriter(b, self.scalar.text, self.lanes, self.masks)).write()
 
 
-class Segment:
+class Planned:
+    """Writes a function `b` which finds addresses in a `context`, and numbers in its `plan`, by these names."""
+
+    addresses: Sequence[str] = CONTEXT
+    numbers: Sequence[str] = PLAN
+    b: Builder
+    context: Value
+    plan: Value
+
+    def get(self, name: str) -> Value:
+        """A number of the plan, loaded where it is used: there are more of them than registers."""
+        return self.b.load(I64, self.part(name))
+
+    def part(self, name: str) -> Value:
+        """The place of a number of the plan."""
+        return self.b.gep("i64", self.plan, self.numbers.index(name))
+
+    def address(self, name: str) -> Value:
+        return self.b.load(PTR, self.b.gep("ptr", self.context, self.addresses.index(name)))
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self.b.op("mul", x, y, "nsw")
+
+    def pieces(self, total: Value, size: Value) -> Value:
+        """How many pieces of a size there are, the last one perhaps smaller."""
+        return self.b.op("sdiv", self.b.op("add", total, self.b.op("sub", size, i64(1))), size)
+
+
+class Segment(Planned):
     """Writes `segment`: for each block of k, pack B; for each tile of rows, for each panel of columns, a kernel."""
 
     def __init__(self, b: Builder, move: PackWriter) -> None:
@@ -145,46 +173,32 @@ class Segment:
         self.context, self.t, self.block, self.begin, self.end, self.packed, self.row_room, self.tile_room = b.params
         self.plan = b.load(PTR, self.context)
 
-    def _get(self, name: str) -> Value:
-        """A number of the plan, loaded where it is used: there are more of them than registers."""
-        return self.b.load(I64, self.b.gep("i64", self.plan, PLAN.index(name)))
-
-    def _address(self, name: str) -> Value:
-        return self.b.load(PTR, self.b.gep("ptr", self.context, CONTEXT.index(name)))
-
     def _is(self, name: str) -> Value:
-        return self.b.cmp("ne", self._get(name), 0)
+        return self.b.cmp("ne", self.get(name), 0)
 
     def _scale(self, name: str) -> Value:
         """alpha or beta."""
         if self.move.scalar.text == "i32":
             return self.b.const(self.move.scalar, 1)
-        value = self.b.cast("bitcast", self._get(name), Type("double"))
+        value = self.b.cast("bitcast", self.get(name), Type("double"))
         return value if self.move.scalar is value.type else self.b.cast("fptrunc", value, self.move.scalar)
-
-    def _mul(self, x: Value, y: Value) -> Value:
-        return self.b.op("mul", x, y, "nsw")
-
-    def _pieces(self, total: Value, size: Value) -> Value:
-        """How many pieces of a size there are, the last one perhaps smaller."""
-        return self.b.op("sdiv", self.b.op("add", total, self.b.op("sub", size, i64(1))), size)
 
     def write(self) -> None:
         """The whole function."""
-        b, move, mul = self.b, self.move, self._mul
-        nc = self._get("nc")
+        b, move, mul = self.b, self.move, self.mul
+        nc = self.get("nc")
         left = mul(self.block, nc)
-        self.columns = b.intrinsic("smin", nc, b.op("sub", self._get("n"), left))
-        self.panels = self._pieces(self.columns, self._get("width"))
-        a = move.at(self._address("a"), mul(self.t, self._get("a_step")))
-        source = move.at(self._address("b"), mul(self.t, self._get("b_step")), mul(left, self._get("js")))
-        target = move.at(self._address("c"), mul(self.t, self._get("c_step")), left)
-        k, kc = self._get("k"), self._get("kc")
+        self.columns = b.intrinsic("smin", nc, b.op("sub", self.get("n"), left))
+        self.panels = self.pieces(self.columns, self.get("width"))
+        a = move.at(self.address("a"), mul(self.t, self.get("a_step")))
+        source = move.at(self.address("b"), mul(self.t, self.get("b_step")), mul(left, self.get("js")))
+        target = move.at(self.address("c"), mul(self.t, self.get("c_step")), left)
+        k, kc = self.get("k"), self.get("kc")
 
         def deep(number: Value, _: list[Value]) -> list[Value]:
             p = mul(number, kc)
             depth = b.intrinsic("smin", kc, b.op("sub", k, p))
-            origin, rows = move.at(source, mul(p, self._get("bs"))), move.at(a, mul(p, self._get("ks")))
+            origin, rows = move.at(source, mul(p, self.get("bs"))), move.at(a, mul(p, self.get("ks")))
             self._pack(origin, depth)
 
             def tile(number: Value, _: list[Value]) -> list[Value]:
@@ -194,16 +208,16 @@ class Segment:
             loop(b, self.begin, self.end, 1, tile)
             return []
 
-        loop(b, 0, self._pieces(k, kc), 1, deep, sure=True)
+        loop(b, 0, self.pieces(k, kc), 1, deep, sure=True)
         b.ret()
 
     def _panel(self, number: Value) -> tuple[Value, Value, Value, Value]:
         """First column, columns, width and whether it is the narrow one, of a panel."""
-        b, width = self.b, self._get("width")
-        first = self._mul(number, width)
+        b, width = self.b, self.get("width")
+        first = self.mul(number, width)
         columns = b.intrinsic("smin", width, b.op("sub", self.columns, first))
         last = b.cmp("slt", columns, width)
-        return first, columns, b.select(last, self._get("edge"), width), last
+        return first, columns, b.select(last, self.get("edge"), width), last
 
     def _pack(self, origin: Value, depth: Value) -> None:
         """Panels of B that kernels cannot read where they are: all, or one that is not whole."""
@@ -213,16 +227,16 @@ class Segment:
             first, columns, width, _last = self._panel(number)
 
             def pack() -> None:
-                js = self._get("js")
+                js = self.get("js")
                 direct = b.cmp("eq", js, 1)
-                args = [move.at(self.packed, self._mul(first, depth)), move.at(origin, self._mul(first, js)),
-                        b.select(direct, self._get("bs"), js), depth, columns, width]
+                args = [move.at(self.packed, self.mul(first, depth)), move.at(origin, self.mul(first, js)),
+                        b.select(direct, self.get("bs"), js), depth, columns, width]
 
                 def rows() -> None:
-                    b.call(self._address("pack_b"), args)
+                    b.call(self.address("pack_b"), args)
 
                 def transposed() -> None:
-                    b.call(self._address("transpose"), args)
+                    b.call(self.address("transpose"), args)
 
                 when(b, direct, rows, transposed)
 
@@ -234,15 +248,15 @@ class Segment:
     def _tile(self, number: Value, a: Value, origin: Value, target: Value, depth: Value, later: Value) -> None:
         """A tile of rows by all panels; `later`: not in the first block of k."""
         b, move = self.b, self.move
-        high, low, first = self._get("high"), self._get("low"), self._get("first")
+        high, low, first = self.get("high"), self.get("low"), self.get("first")
         late = b.cmp("sge", number, first)
         before = b.intrinsic("smin", number, first)
-        top = b.op("add", self._mul(before, high), self._mul(b.op("sub", number, before), low))
+        top = b.op("add", self.mul(before, high), self.mul(b.op("sub", number, before), low))
         height = b.select(late, low, high)
-        rows = b.intrinsic("smin", height, b.op("sub", self._get("rows"), top))
+        rows = b.intrinsic("smin", height, b.op("sub", self.get("rows"), top))
         partial = b.cmp("slt", rows, height)
-        place = move.at(a, self._mul(top, self._get("rs")))
-        target = move.at(target, self._mul(top, self._get("cs")))
+        place = move.at(a, self.mul(top, self.get("rs")))
+        target = move.at(target, self.mul(top, self.get("cs")))
         matrix = self._packed_rows(place, rows, depth, b.op("or", self._is("pack_a"), partial))
         reads = b.op("or", later, self._is("keep"))
 
@@ -252,18 +266,18 @@ class Segment:
             kernel = b.load(PTR, b.gep("ptr", b.gep("ptr", self.context, CONTEXT.index("kernel0")), row))
             broken = b.cmp("ne", columns, width)
             packed = b.op("or", self._is("pack_b"), broken)
-            source = b.select(packed, move.at(self.packed, self._mul(first, depth)), move.at(origin, first))
-            step = b.select(packed, width, self._get("bs"))
+            source = b.select(packed, move.at(self.packed, self.mul(first, depth)), move.at(origin, first))
+            step = b.select(packed, width, self.get("bs"))
             c = move.at(target, first)
 
             def through_tile() -> None:
                 b.call(kernel, [*matrix, source, step, self.tile_room, width, depth, b.const(I1, 0)])
                 beta = b.select(later, b.const(move.scalar, 1), self._scale("beta"))
-                b.call(self._address("merge"), [c, self._get("cs"), self.tile_room, width, rows, columns,
+                b.call(self.address("merge"), [c, self.get("cs"), self.tile_room, width, rows, columns,
                                                 self._scale("alpha"), beta, reads])
 
             def straight() -> None:
-                b.call(kernel, [*matrix, source, step, c, self._get("cs"), depth, reads])
+                b.call(kernel, [*matrix, source, step, c, self.get("cs"), depth, reads])
 
             when(b, b.op("or", b.op("or", broken, partial), self._is("scaled")), through_tile, straight)
             return []
@@ -273,12 +287,12 @@ class Segment:
     def _packed_rows(self, a: Value, rows: Value, depth: Value, copied: Value) -> list[Value]:
         """Address and strides of a tile of A, which is packed if `copied`."""
         b = self.b
-        rs, ks = self._get("rs"), self._get("ks")
+        rs, ks = self.get("rs"), self.get("ks")
         by_rows = b.cmp("eq", ks, 1)
         ld = b.select(by_rows, b.op("add", depth, i64(self.move.width)), i64(MOST_ROWS))
 
         def pack() -> None:
-            b.call(self._address("pack_a"), [self.row_room, a, rs, ks, rows, depth, ld])
+            b.call(self.address("pack_a"), [self.row_room, a, rs, ks, rows, depth, ld])
 
         when(b, copied, pack)
         return [b.select(copied, self.row_room, a), b.select(copied, b.select(by_rows, ld, i64(1)), rs),

@@ -65,7 +65,7 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
 class PieceUnit(WindowUnit):
     """Writes `unit`: some tiles or panels of windows, by some outputs."""
 
-    names = PLAN
+    numbers = PLAN
 
     def write(self) -> None:
         """Write the function."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
-from anima.compiler.products.driver import write_run
+from anima.compiler.products.driver import Planned, write_run
 from anima.compiler.products.kernel import I64, PTR, PackWriter, i64, loop, when
 from anima.compiler.products.windows import AT, ENTRY, LENGTH, ODOMETER, OUT, PACK, Windows, X, word, write_table
 
@@ -84,10 +84,10 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
     write_units(module, name, rooms, lambda b: kind(b, PackWriter(b, scalar, lanes, masks)).write())
 
 
-class WindowUnit:
+class WindowUnit(Planned):
     """Writes `unit`: one block of C, some windows by some outputs."""
 
-    names: tuple[str, ...]  # of the plan's numbers
+    addresses = CONTEXT
 
     def __init__(self, b: Builder, move: PackWriter) -> None:
         self.b, self.move = b, move
@@ -113,24 +113,6 @@ class WindowUnit:
     def window_range(self) -> None:
         """The first of the unit's windows, and `count`."""
         raise NotImplementedError
-
-    def get(self, name: str) -> Value:
-        """A number of the plan, loaded where it is used: there are more of them than registers."""
-        return self.b.load(I64, self.part(name))
-
-    def part(self, name: str) -> Value:
-        """The place of a number of the plan."""
-        return self.b.gep("i64", self.plan, self.names.index(name))
-
-    def address(self, name: str) -> Value:
-        return self.b.load(PTR, self.b.gep("ptr", self.context, CONTEXT.index(name)))
-
-    def mul(self, x: Value, y: Value) -> Value:
-        return self.b.op("mul", x, y, "nsw")
-
-    def pieces(self, total: Value, size: Value) -> Value:
-        """How many pieces of a size there are, the last one perhaps smaller."""
-        return self.b.op("sdiv", self.b.op("add", total, self.b.op("sub", size, i64(1))), size)
 
     def table(self, odometer: str, first: Value, count: Value, to: Value) -> None:
         self.b.call("table", [self.part(odometer), first, count, to])
@@ -173,7 +155,7 @@ class WindowUnit:
 class PackedUnit(WindowUnit):
     """A unit that packs windows."""
 
-    names = PLAN
+    numbers = PLAN
 
     def rooms(self) -> None:
         self.sums, self.wide, self.tall, self.rows, self.terms, self.counts = self.b.params[2:]

@@ -261,7 +261,7 @@ def _result(out: Any, f: Form) -> Any:
     return reshape(out, (*out.shape[:at], out.shape[at] * out.shape[at + 1], *out.shape[at + 2:]))
 
 
-def _seen(x: Any, f: Form, start: tuple[int, ...], counts: Shape, steps: Shape) -> Any:
+def _seen(x: Any, start: tuple[int, ...], counts: Shape, steps: Shape) -> Any:
     """Of a canonical x, `counts` elements by dimension of space, `steps` apart."""
     first = (0, 0, 0, *start)
     last = (*x.shape[:3], *(s + (n - 1) * step + 1 for s, n, step in zip(start, counts, steps, strict=True)))
@@ -376,7 +376,7 @@ def _by_taps(x: Any, w: Any, f: Form) -> Any:
     terms = []
     for tap in np.ndindex(*f.taps):
         start = tuple(int(k) * gap for k, gap in zip(tap, f.get("rhs_dilation"), strict=True))
-        seen = _seen(x, f, start, f.places, f.get("window_strides"))
+        seen = _seen(x, start, f.places, f.get("window_strides"))
         for c in range(f.features):
             row = squeeze(sliced(seen, (0, 0, c, *(0,) * len(tap)), (*seen.shape[:2], c + 1, *seen.shape[3:])), (2,))
             at = (c, *map(int, tap))
@@ -405,7 +405,7 @@ def _by_places(x: Any, w: Any, f: Form) -> Any:
     outs = []
     for place in np.ndindex(*f.places):
         start = tuple(int(y) * step for y, step in zip(place, f.get("window_strides"), strict=True))
-        seen = _seen(x, f, start, f.taps, f.get("rhs_dilation"))
+        seen = _seen(x, start, f.taps, f.get("rhs_dilation"))
         factor = broadcast_in_dim(w, seen.shape, (0, *range(2, 3 + n)))
         product = transpose(_terms(seen, factor), tuple(order))
         sums = total.bind(product, axes=summed)

@@ -38,6 +38,7 @@ from anima.compiler.ir.loops import (
     Store,
     While,
     affine,
+    lets_of,
     map_blocks,
     normal,
     roots,
@@ -185,7 +186,7 @@ class _Lanes:
         """What has a place for each step is best gone through as it lies, step by step, unless its steps are near each
         other, and what a step computes takes longer."""
         work = accesses = 0
-        lets = {s.name: s.value for s in statements_outside((self.loop,)) if isinstance(s, Let)}
+        lets = lets_of(statements_outside((self.loop,)))
         for node in walk(*kernels):
             work += isinstance(node, (Let, Store))
             if not isinstance(node, (Load, Store)):

@@ -35,6 +35,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     affine,
+    lets_of,
     map_blocks,
     statements,
     walk,
@@ -80,7 +81,7 @@ class _Rows:
 
     def __init__(self, outer: For, read: Mapping[str, int], large: set[str]) -> None:
         self.outer, self.read, self.large = outer, read, large
-        self.lets = {s.name: s.value for s in outer.body if isinstance(s, Let)}
+        self.lets = lets_of(outer.body)
         self.moving, self.looked, self.early = {outer.index}, set[str](), set[str]()
         for name, value in self.lets.items():
             names = names_in(value)

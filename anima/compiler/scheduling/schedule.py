@@ -39,6 +39,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     While,
+    lets_of,
     map_blocks,
     statements,
     walk,
@@ -137,7 +138,7 @@ def _rows_are_lanes(loop: For, target: Target) -> bool:
 
 def _apart(loop: For) -> int:
     """How many loads and stores of an iteration step over elements from one iteration to the next."""
-    lets = {s.name: s.value for s in statements(*loop.body) if isinstance(s, Let)}
+    lets = lets_of(statements(*loop.body))
     total = 0
     for stmt in loop.body:
         times = int(stmt.extent.value) if isinstance(stmt, For) else 1  # type: ignore[union-attr]
@@ -188,7 +189,7 @@ def _chains_are_lanes(loop: For) -> bool:
     if not rows or not all(type(s) in _IN_CHAINS for s in inside) or not all(
             row.kind == "serial" and (largest(row.extent) or 0) >= CHAINS for row in rows) or not fits(loop):
         return False
-    lets = {s.name: s.value for s in inside if isinstance(s, Let)}
+    lets = lets_of(inside)
     taken: set[Load | Store] = set().union(*(nodes for row in rows for nodes in along(row)))
     for node in walk(*rows):
         if isinstance(node, (Load, Store)):

@@ -38,6 +38,7 @@ from anima.compiler.ir.loops import (
     Store,
     While,
     children,
+    lets_of,
     map_blocks,
     statements,
     walk,
@@ -92,7 +93,7 @@ def _squared(stmt: Stmt, target: Target, large: frozenset[str]) -> Stmt:
 
 def _fills_lines(rows: For, stores: Sequence[Store], lanes: int, target: Target, large: frozenset[str]) -> bool:
     """Whether the rows of squares are whole lines of large results, if the first is one."""
-    lets = {s.name: s.value for s in statements(*rows.body) if isinstance(s, Let) and s.value.dtype == INDEX}
+    lets = lets_of(statements(*rows.body), INDEX)
     return target.vector_bytes == target.line and all(
         s.buffer in large and s.value.dtype not in ("bool", *COMPLEX_TYPES)
         and lanes * itemsize(s.value.dtype) == target.line and lanes <= _MOST_ROWS
@@ -117,7 +118,7 @@ def _rows_along(loop: For) -> For:
     """A loop over lanes, with loops in order in it that take several rows at a time, if what these load or store goes
     along memory, and in long steps across the lanes: vectors are transposed in registers."""
     inside = list(statements(*loop.body))
-    lets = {s.name: s.value for s in inside if isinstance(s, Let) and s.value.dtype == INDEX}
+    lets = lets_of(inside, INDEX)
     own = {s.buffer for s in inside if isinstance(s, Local)}
 
     def far(buffer: str, index: Expr) -> bool:
@@ -146,7 +147,7 @@ def _rows_along(loop: For) -> For:
 
 def _brought_together(loop: For) -> bool:
     """Whether lanes load or store elements of one or two bytes that lie apart, for which there is no instruction."""
-    lets = {s.name: s.value for s in statements(*loop.body) if isinstance(s, Let) and s.value.dtype == INDEX}
+    lets = lets_of(statements(*loop.body), INDEX)
     return any(
         isinstance(node, (Load, Store)) and steps(node.index, lets).get(loop.index, 0) not in (0, 1)
         and itemsize(node.dtype if isinstance(node, Load) else node.value.dtype) < 4 for node in walk(*loop.body))
@@ -160,7 +161,7 @@ def _together(loop: For, width: int, target: Target) -> int:
     if not in_order or any(isinstance(s, While) for s in inside) or not isinstance(loop.extent, Const):
         return 1
     held = {s.buffer for s in inside if isinstance(s, Local)}
-    lets = {s.name: s.value for s in inside if isinstance(s, Let)}
+    lets = lets_of(inside)
     indices = {s.index for s in in_order}
     loads = {n for n in walk(*in_order) if isinstance(n, (Load, Store)) and n.buffer not in held}
     fixed = {n for n in loads if isinstance(n, Load) and indices.isdisjoint(steps(n.index, lets))}

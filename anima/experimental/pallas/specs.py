@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from anima import lax, numpy as jnp
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, row_major_strides
 from anima.util import fun_name, record
 
 
@@ -237,7 +236,7 @@ def next_power_of_2(x: int) -> int:
 
 def strides_from_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """How many elements apart the elements along each axis are, of an array in row-major order."""
-    return tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))
+    return row_major_strides(shape)
 
 
 class CompilerParams:

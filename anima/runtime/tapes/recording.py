@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -27,7 +27,7 @@ from anima.control.online import Budget, Checkpoints
 from anima.control.tape import WORD, Tape, TapeDType, budget, handles, over_budget, tapes
 from anima.control.while_loop import tape_while_p, while_p
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
+from anima.core.jaxpr import ClosedJaxpr, all_eqns
 from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, under
@@ -169,14 +169,7 @@ class TapeExecutable:
             raise over_budget(self._place(state.words[native.STATUS]))
 
     def _place(self, code: int) -> Source | None:
-        return next((s for s in _sources(self.jaxpr) if source_code(s) == code), None)
-
-
-def _sources(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Source | None]:
-    for eqn in jaxpr.eqns:
-        yield eqn.source
-        for inner in subjaxprs(eqn.params):
-            yield from _sources(inner)
+        return next((e.source for e in all_eqns(self.jaxpr) if source_code(e.source) == code), None)
 
 
 # ---------------------------------------------------------------- loops whose tapes are full
