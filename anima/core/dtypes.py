@@ -329,6 +329,18 @@ def check_python_int(x: int, dtype: DType | None = None) -> None:
             raise OverflowError(f"Python int {x} too large to convert to {dtype.name}")
 
 
+def number_of(x: Any, dtype: DType) -> Any:
+    """What a Python integer, which may be beyond the default ones, is in `dtype`; others than it has, and whatever else
+    `x` may be, as they are."""
+    if type(x) is int:
+        if issubdtype(dtype, np.inexact):
+            return float(x)
+        if not -0x80000000 <= x <= 0x7fffffff and issubdtype(dtype, np.integer):
+            limits = iinfo(dtype)
+            return dtype.type(x) if limits.min <= x <= limits.max else x
+    return x
+
+
 # ---------------------------------------------------------------- promotion
 
 def _lattice(strict: bool) -> dict[Any, list[Any]]:

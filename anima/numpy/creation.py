@@ -335,16 +335,11 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
     if device is not None or out_sharding is not None:
         return as_asked("full", device, out_sharding, full, shape, fill_value, dtype)
     dtype = user_dtype(dtype, "full")
-    fill = as_array(operand("full", fill_value if dtype is None else _number(fill_value, dtype)))
+    fill = as_array(operand("full", fill_value if dtype is None else dtypes.number_of(fill_value, dtype)))
     shape = canonical_shape(shape)
     if dtype is not None:
         fill = _scalar_or_converted(_real(fill, fill_value, dtype), dtype)
     return _number_made(broadcast_array(fill, _at_least(shape, fill)))
-
-
-def _number(given: Any, dtype: Any) -> Any:
-    """What is given; of Python's integers, which may be beyond those of arrays, a float where that is wanted."""
-    return float(given) if type(given) is int and is_inexact(dtype) else given
 
 
 def _real(fill: Array, given: Any, dtype: Any) -> Array:
@@ -415,7 +410,7 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     shape = aval.shape if shape is None else canonical_shape(shape)
     weak = dtype is None and aval.weak_type
     dtype = aval.dtype if dtype is None else dtype
-    fill = as_array(operand("full_like", _number(fill_value, dtype)))
+    fill = as_array(operand("full_like", dtypes.number_of(fill_value, dtype)))
     fill = _real(fill, fill_value, dtype)
     if isinstance(fill, ConcreteArray) and not fill.ndim and not pulls(fill):
         value = fill.value if fill.dtype == dtype else under(EVAL, cast, fill.value, dtype).value

@@ -50,6 +50,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None:
         given[0] = ("stop", start)
+    if wanted is not None:
+        given = [(name, dtypes.number_of(value, wanted)) for name, value in given]
     known = []
     for name, value in given:
         operand("arange", value)

@@ -165,7 +165,8 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
         return windows.updated(x, index, lambda part, rest: scatter_update(
             part, rest, values, scatter, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
             mode=mode, wrap_negative_indices=wrap_negative_indices))
-    values = asarray(values) if isinstance(values, (list, tuple, range)) else as_array(operand("scatter", values))
+    values = (asarray(values) if isinstance(values, (list, tuple, range)) else
+              as_array(operand("scatter", dtypes.number_of(values, x.dtype))))
     plan = analyse(x, index, clamp_ints=False, wrap=wrap_negative_indices)
     if mode is not None:
         mode = ix.GatherScatterMode.from_any(mode)

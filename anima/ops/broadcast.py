@@ -402,11 +402,14 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     """An array of `shape` filled with the scalar `fill_value`, of its element type or of `dtype`."""
     if sharding is not None:
         return as_asked("full", sharding, None, full, shape, fill_value, dtype)
+    if dtype is not None:
+        dtype = dtypes.canonicalize_dtype(dtype)
+        fill_value = dtypes.number_of(fill_value, dtype)
     shape, fill = as_shape(shape, "full shape"), aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
     weak = dtype is None and fill.weak_type
-    return broadcast(scalar(fill_value, fill.dtype if dtype is None else dtypes.canonicalize_dtype(dtype), weak), shape)
+    return broadcast(scalar(fill_value, fill.dtype if dtype is None else dtype, weak), shape)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
@@ -414,11 +417,14 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     if sharding is not None:
         return as_asked("full_like", sharding, None, full_like, x, fill_value, dtype, shape)
     described = not is_array_like(x) and hasattr(x, "shape") and hasattr(x, "dtype")
-    aval, fill = described_aval(x) if described else aval_of(x), aval_of(fill_value)
+    aval = described_aval(x) if described else aval_of(x)
+    weak = dtype is None and aval.weak_type
+    dtype = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype)
+    fill_value = dtypes.number_of(fill_value, dtype)
+    fill = aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
-    weak = dtype is None and aval.weak_type
-    value = scalar(fill_value, aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype), weak)
+    value = scalar(fill_value, dtype, weak)
     out = broadcast(value, aval.shape if shape is None else as_shape(shape, "full_like shape"))
     return put_like(x, out) if lies_somewhere(x, shape) else varying(out, aval.vma)
 

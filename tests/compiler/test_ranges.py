@@ -17,9 +17,10 @@ from anima.compiler.ir.ranges import Ranges
 
 X = NamedValue("x", "i8")
 MEANS: dict[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "rem": np.fmod, "and": np.bitwise_and, "min": np.minimum,
-    "max": np.maximum, "neg": np.negative, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "select_n": lambda which, x, y: y if which else x,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": lambda x, y: np.int8(int(x / y)), "rem": np.fmod,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum,
+    "neg": np.negative, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "select_n": lambda which, x, y: y if which else x,
     "shift_right_logical": lambda x, y: (x.view("uint8") >> y.view("uint8")).view("int8")}
 SOME = [*range(-128, 128, 5), -2, -1, 0, 1, 127]
 
@@ -28,16 +29,16 @@ def _random(rng: random.Random, ranges: Ranges, lets: list[tuple[str, Expr]]) ->
     """Adds a value to a chain of them."""
     named = [X, *(NamedValue(n, v.dtype) for n, v in lets if v.dtype == "i8")]
     x, y = rng.choice(named), rng.choice([*named, Const(rng.choice([0, 1, 3, 7, 8, 64, -1, -5]), "i8")])
-    kind = rng.choice(["add", "sub", "mul", "rem", "and", "min", "max", "neg", "from the end", "select", "less",
-                       "shift_right_logical"])
+    kind = rng.choice(["add", "sub", "mul", "div", "rem", "and", "or", "xor", "min", "max", "neg", "from the end",
+                       "select", "less", "shift_right_logical"])
     name = f"v{len(lets)}"
     flags = [NamedValue(n, v.dtype) for n, v in lets if v.dtype == "bool"]
     if kind == "less":
         made = Op(rng.choice(["lt", "le", "gt", "ge"]), (x, y), "bool")
     elif kind == "neg":
         made = Op("neg", (x,), "i8")
-    elif kind == "rem":
-        made = Op("rem", (x, Const(rng.choice([1, 3, 8]), "i8")), "i8")
+    elif kind in ("div", "rem"):
+        made = Op(kind, (x, Const(rng.choice([1, 3, 8]), "i8")), "i8")
     elif kind == "shift_right_logical":
         made = Op(kind, (x, Const(rng.choice([0, 1, 3]), "i8")), "i8")
     elif kind == "select":
@@ -109,6 +110,15 @@ def test_what_is_known_of_an_index() -> None:
 
 
 # ---------------------------------------------------------------- programs
+
+
+def test_bits_and_quotients_of_an_index_are_indices() -> None:
+    """No clamp is left around an index of bits that an array's indices have, or around a quotient."""
+    x = np.arange(64, dtype="float32")
+    for index in (lambda i: i ^ 21, lambda i: i | 8, lambda i: i // 3):
+        f = anima.jit(lambda x, index=index: x[index(jnp.arange(64))])
+        assert "min(max(" not in str(f.lower(x).loops)
+        np.testing.assert_array_equal(f(x), index(np.arange(64)))
 
 
 def _near(x: Any, divisor: int, added: int, swap: bool, below: int) -> Any:

@@ -380,6 +380,14 @@ def test_comparisons_are_false_for_nan_but_ne() -> None:
     assert run("is_finite", "f64", [1, INF, NAN, -INF], width=4, result="bool").tolist() == [True, False, False, False]
 
 
+def test_the_lesser_of_two_is_found_without_a_look_for_nan() -> None:
+    x, y = np.array([1, -0.0, 0, NAN, 2, NAN], "f4"), np.array([2, 0, -0.0, 1, NAN, NAN], "f4")
+    f = anima.jit(anima.lax.min)
+    assert "fcmp uno" not in str(f.lower(x, y).llvm)
+    same(np.asarray(f(x, y)), np.array([1, -0.0, -0.0, NAN, NAN, NAN], "f4"))
+    same(np.asarray(anima.jit(anima.lax.max)(x, y)), np.array([2, 0, 0, NAN, NAN, NAN], "f4"))
+
+
 def test_clamp_select_and_powers() -> None:
     x = np.array([-2, 0.5, 7, NAN])
     same(run("clamp", "f64", np.zeros(4), x, np.ones(4), width=4), np.array([0, 0.5, 1, NAN]))

@@ -227,10 +227,24 @@ def _common_bits(x: Range, y: Range) -> Range | None:
     return (0, min(most)) if most else None
 
 
+def _any_bits(x: Range, y: Range) -> Range | None:
+    """Of numbers that are not negative: as many bits as the longer has."""
+    return (0, (1 << max(x[1], y[1]).bit_length()) - 1) if min(x[0], y[0]) >= 0 else None
+
+
+def _quotients(x: Range, y: Range) -> Range | None:
+    """Of a division by positive numbers, which rounds down, or to zero."""
+    if y[0] <= 0:
+        return None
+    ends = [a // b for a in x for b in y]
+    return min(ends), max(ends) if x[1] >= 0 else 0
+
+
 _RULES: dict[str, Callable[..., Range | None]] = {
     "cast": lambda x: x,
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]), "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
-    "mul": _products, "neg": lambda x: (-x[1], -x[0]), "rem": _rest, "and": _common_bits,
+    "mul": _products, "neg": lambda x: (-x[1], -x[0]), "div": _quotients, "rem": _rest,
+    "and": _common_bits, "or": _any_bits, "xor": _any_bits,
     "min": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])), "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
     "shift_right_logical": lambda x, y: (x[0] >> y[0], x[1] >> y[0]) if x[0] >= 0 and y[0] == y[1] < 64 else None,
 }

@@ -129,11 +129,13 @@ def _extreme(predicate: str, x: Num, y: Num, zeros: bool) -> Num:
         if zeros and x.v.name == x.const(0.0 if greater else -0.0).v.name:
             predicate = "oge" if greater else "ole"  # the zero that wins against the other one
         return x if x.v.name == x.const(nan).v.name else _choose(predicate, x, y)
-    chosen = select(x.compare("uno", x), x, _choose(predicate, x, y))
+    chosen = _choose(predicate, x, y)
     if not zeros:
-        return chosen
-    a, b = x.pattern(), y.pattern()
-    return select(x == y, (a & b if greater else a | b).number(), chosen)
+        return select(x.compare("uno", x), x, chosen)
+    # Chosen either way around, both are the same but where x and y are equal, zeros of both signs among them, or one
+    # is NaN: then one is x and the other y.
+    a, b = chosen.pattern(), _choose(predicate, y, x).pattern()
+    return select(x.compare("uno", y), x + y, (a & b).number()) if greater else (a | b).number()
 
 
 def sign(x: Num) -> Num:
