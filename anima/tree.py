@@ -337,8 +337,11 @@ def _one_level(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | None:
     kind = type(tree)
     record = _registered.get(kind)
     if record is not None:
-        children, data = record.flatten_with_keys(tree)
-        return list(children), data
+        if record.flatten_with_keys is not None:
+            pairs, data = record.flatten_with_keys(tree)
+            return list(pairs), data
+        children, data = record.to_iter(tree)
+        return [(FlattenedIndexKey(place), child) for place, child in enumerate(children)], data
     if tree is None:
         return [], None
     if kind in _DICTS:
@@ -452,8 +455,12 @@ def _difference(one: Spec, other: Spec, leaf: _Leaves | None) -> tuple[str, str]
 # ---------------------------------------------------------------- registered types
 
 class _Record(NamedTuple):
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Any]]
-    field_names: tuple[str, ...] | None
+    """How nodes of a type are taken apart and made; the keys of their children, if there are names for them."""
+
+    to_iter: Callable[[Any], tuple[Iterable[Any], Any]]
+    from_iter: Callable[[Any, Any], Any]
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Any]] | None = None
+    field_names: tuple[str, ...] | None = None
 
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict)
@@ -466,13 +473,8 @@ def _register(nodetype: type, flatten_func: Callable[[Any], Any], unflatten_func
               field_names: tuple[str, ...] | None = None) -> None:
     if nodetype in _registered or nodetype in _BUILTIN:
         raise ValueError(f"Duplicate custom PyTreeDef type registration for {nodetype!r}.")
-
-    def number_children(node: Any) -> Any:
-        children, data = flatten_func(node)
-        return [(FlattenedIndexKey(place), child) for place, child in enumerate(children)], data
-
     engine.register(nodetype, flatten_func, unflatten_func)
-    _registered[nodetype] = _Record(flatten_with_keys or number_children, field_names)
+    _registered[nodetype] = _Record(flatten_func, unflatten_func, flatten_with_keys, field_names)
 
 
 def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],

@@ -2,6 +2,7 @@
 
     jax.numpy       what anima.dropin.jax.numpy adds, if there is such a file, else what anima.numpy has
     jax._src.core   anima.dropin.jax._src.core alone: Anima has no such module, libraries ask for it
+    jax._src.nn     what anima.nn has: so for every module that users see
     jax._src.lax.*  what anima.lax has, in whichever file JAX has it (`_INNER`)
 
 A view holds nothing of its own. What neither of the two has is an AttributeError or a ModuleNotFoundError, so that
@@ -26,40 +27,30 @@ _ADDED = f"{__package__}."  # where what JAX has, and Anima in another way, stan
 _OURS = "anima"
 # Where libraries import public names from, by what Anima has them in: the files of a package of JAX's show the same.
 _INNER = {f"jax._src.{file}": ours for ours, files in {
-    "anima": "api",
-    "anima.ad_checkpoint": "ad_checkpoint",
-    "anima.api_util": "api_util",
+    "anima": "api basearray pjit shard_map xla_bridge",
     "anima.config": "config",
-    "anima.custom_batching": "custom_batching",
-    "anima.custom_derivatives": "custom_derivatives",
-    "anima.dtypes": "dtypes",
-    "anima.errors": "errors",
-    "anima.extend.source_info_util": "source_info_util",
-    "anima.image": "image image.scale",
+    "anima.debug": "debugging",
+    "anima.dropin.jax.core": "core",
     "anima.experimental.checkify": "checkify",
-    "anima.interpreters": "interpreters",
-    "anima.interpreters.ad": "interpreters.ad",
-    "anima.interpreters.batching": "interpreters.batching",
-    "anima.interpreters.mlir": "interpreters.mlir",
-    "anima.interpreters.partial_eval": "interpreters.partial_eval",
-    "anima.interpreters.pxla": "interpreters.pxla",
-    "anima.lax": "lax lax.control_flow lax.control_flow.conditionals lax.control_flow.loops lax.convolution lax.fft "
-                 "lax.lax lax.parallel lax.slicing lax.special lax.windowed_reductions",
-    "anima.lax.linalg": "lax.linalg",
-    "anima.nn": "nn nn.functions",
-    "anima.nn.initializers": "nn.initializers",
-    "anima.numpy": "numpy numpy.array_creation numpy.einsum numpy.lax_numpy numpy.reductions numpy.setops "
-                   "numpy.sorting numpy.tensor_contractions numpy.ufunc_api numpy.ufuncs numpy.util numpy.vectorize",
-    "anima.numpy.fft": "numpy.fft",
-    "anima.numpy.linalg": "numpy.linalg",
-    "anima.random": "random",
-    "anima.scipy": "scipy",
-    "anima.scipy.linalg": "scipy.linalg",
-    "anima.scipy.sparse.linalg": "scipy.sparse.linalg",
-    "anima.scipy.special": "scipy.special",
-    "anima.sharding": "mesh named_sharding partition_spec sharding sharding_impls",
-    "anima.stages": "stages",
-    "anima.test_util": "test_util",
+    "anima.experimental.layout": "layout",
+    "anima.experimental.mesh_utils": "mesh_utils",
+    "anima.extend.linear_util": "linear_util",
+    "anima.extend.source_info_util": "source_info_util",
+    "anima.image": "image.scale",
+    "anima.lax": "lax.ann lax.control_flow lax.control_flow.common lax.control_flow.conditionals "
+                 "lax.control_flow.loops lax.control_flow.solves lax.convolution lax.fft lax.lax lax.other "
+                 "lax.parallel lax.slicing lax.special lax.windowed_reductions",
+    "anima.nn": "nn.functions",
+    "anima.numpy": "numpy.array numpy.array_creation numpy.einsum numpy.indexing numpy.lax_numpy numpy.polynomial "
+                   "numpy.reductions numpy.setops numpy.sorting numpy.tensor_contractions numpy.ufunc_api numpy.ufuncs "
+                   "numpy.util numpy.vectorize",
+    "anima.ops": "ops.scatter",
+    "anima.scipy.interpolate": "third_party.scipy.interpolate",
+    "anima.scipy.linalg": "third_party.scipy.linalg",
+    "anima.scipy.optimize": "scipy.optimize.minimize",
+    "anima.scipy.special": "ops.special",
+    "anima.scipy.stats": "scipy.stats._core scipy.stats.kde",
+    "anima.sharding": "mesh named_sharding partition_spec sharding_impls",
 }.items() for file in files.split()}
 _INNER |= {f"jax.experimental.sparse.{file}": "anima.experimental.sparse"
            for file in ("ad", "api", "bcoo", "bcsr", "coo", "csr", "random", "transform", "util")}
@@ -132,8 +123,9 @@ def _sources_of(name: str) -> tuple[str, ...]:
     found = []
     if _exists(_ADDED + name):
         found.append(_ADDED + name)
-    if path[0] == "jax" and _is_public(path[1:]):
-        found.append(".".join([_OURS, *path[1:]]))
+    public = path[2:] or path[1:] if path[:2] == ["jax", "_src"] else path[1:]
+    if path[0] == "jax" and _is_public(public):
+        found.append(".".join([_OURS, *public]))
     if name in _INNER:
         found.append(_INNER[name])
     return tuple(found)

@@ -1,15 +1,19 @@
 """Names of JAX's private modules that libraries import, with what they rely on of them."""
 
+from collections import OrderedDict, defaultdict, deque
+
 import numpy as np
 import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.dropin.jax._src import api, api_util, core, dtypes, effects, traceback_util
+from anima import tree
+from anima.dropin.jax._src import api, api_util, core, dtypes, effects, traceback_util, tree_util, util as sequences
 from anima.dropin.jax._src.interpreters import mlir
 from anima.dropin.jax._src.lax import lax, linalg
 from anima.dropin.jax._src.lax.control_flow.loops import _batch_and_remainder
-from anima.dropin.jax._src.numpy import array_methods, vectorize
+from anima.dropin.jax._src.nn import initializers
+from anima.dropin.jax._src.numpy import array_methods, reductions, util, vectorize
 from anima.dropin.jax._src.scipy.sparse import linalg as sparse
 from anima.dropin.jax._src.sharding_impls import canonicalize_sharding
 from anima.errors import is_internal
@@ -29,6 +33,104 @@ assert config.config is jax.config and config.numpy_rank_promotion.value == "all
 assert type(jax.numpy.unique_counts(jax.numpy.ones(2))) is _UniqueCountsResult
 assert unique is jax.numpy.unique
 """)
+
+
+def test_public_functions_in_the_files_that_jax_has_them_in():
+    under_jax("""
+import jax, jax.numpy as jnp
+from jax._src import api, basearray, core, debugging, linear_util, mesh_utils, pjit, profiler, shard_map, xla_bridge
+from jax._src.callback import io_callback, pure_callback
+from jax._src.layout import Format
+from jax._src.lax.ann import approx_max_k
+from jax._src.lax.control_flow.solves import custom_linear_solve
+from jax._src.lax.other import conv_general_dilated_patches
+from jax._src.numpy.array import asarray
+from jax._src.numpy.indexing import take_along_axis
+from jax._src.numpy.polynomial import polyfit
+from jax._src.ops.scatter import segment_sum
+from jax._src.ops.special import logsumexp
+from jax._src.scipy import ndimage, signal
+from jax._src.scipy.optimize.minimize import minimize
+from jax._src.scipy.spatial.transform import Rotation
+from jax._src.scipy.stats import norm
+from jax._src.scipy.stats.kde import gaussian_kde
+from jax._src.third_party.scipy.interpolate import RegularGridInterpolator
+assert basearray.Array is jax.Array and core.typeof is jax.typeof and core.gensym is jax.core.gensym
+assert (debugging.debug_print, debugging.debug_callback) == (jax.debug.print, jax.debug.callback)
+assert linear_util.wrap_init is jax.extend.linear_util.wrap_init and shard_map.shard_map is jax.shard_map
+assert pjit.with_sharding_constraint is jax.lax.with_sharding_constraint and pjit.pjit is jax.experimental.pjit.pjit
+assert profiler.StepTraceAnnotation is jax.profiler.StepTraceAnnotation
+assert xla_bridge.default_backend() == "cpu" and xla_bridge.device_count() == jax.device_count()
+assert pure_callback is jax.pure_callback and io_callback is jax.experimental.io_callback
+assert asarray is jnp.asarray and take_along_axis is jnp.take_along_axis and polyfit is jnp.polyfit
+assert norm.logpdf is jax.scipy.stats.norm.logpdf and segment_sum is jax.ops.segment_sum
+try:
+    from jax._src.scipy.stats import nothing_of_this_name
+except ImportError:
+    print("none")
+""")
+
+
+def test_operands_are_checked_and_promoted():
+    ints, floats, flag = np.arange(3, dtype=np.int32), np.ones((2, 3), np.float32), np.bool_(True)
+    util.check_arraylike("f", ints, 1.0)
+    util.check_arraylike_or_none("f", ints, None)
+    with pytest.raises(TypeError, match="f requires ndarray or scalar arguments, got <class 'list'> at position 1"):
+        util.check_arraylike("f", ints, [1.0])
+    assert [x.shape for x in util.promote_shapes("f", ints, floats)] == [(1, 3), (2, 3)]
+    assert [(x.dtype, x.shape) for x in util.promote_args("f", ints, floats, 1)] == \
+        [(np.float32, (1, 3)), (np.float32, (2, 3)), (np.float32, ())]
+    assert [x.dtype for x in util.promote_args_inexact("f", ints, ints)] == [np.float32] * 2
+    assert [x.dtype for x in util.promote_args_numeric("f", flag)] == [np.int32]
+    assert [x.dtype for x in util.promote_dtypes_numeric(flag, flag)] == [np.int32] * 2
+    assert [x.dtype for x in util.promote_dtypes_numeric(flag, floats)] == [np.float32] * 2
+    assert isinstance(util.ensure_arraylike("f", ints), anima.Array)
+    assert all(isinstance(x, anima.Array) for x in util.ensure_arraylike("f", ints, 1.0))
+    assert reductions._reduction_dims(floats, -1) == ((1,), (1,)) and reductions._reduction_dims(floats, None) == \
+        ((0, 1), (0, 1))
+
+
+def test_numbers_beside_arrays():
+    assert lax._const(np.ones(2, np.float32), 1).dtype == np.float32 and lax._const(2.5, 1) == 1.0
+    assert type(lax._const(2.5, 1)) is float
+    converted = lax._convert_element_type(jnp.arange(3), np.float32, weak_type=True)
+    assert converted.dtype == np.float32 and converted.weak_type
+    assert lax._convert_element_type(1.0).weak_type is False
+    assert lax._convert_element_type(1, np.int32).dtype == np.int32
+
+
+def test_sequences():
+    assert sequences.tuple_insert((1, 2), 1, 9) == (1, 9, 2) and sequences.tuple_delete((1, 2, 3), 1) == (1, 3)
+    assert sequences.tuple_update((1, 2, 3), 2, 9) == (1, 2, 9) and sequences.ceil_of_ratio(7, 2) == 4
+    assert sequences.concatenate([[1], (2, 3)]) == [1, 2, 3]
+    assert sequences.subs_list([1, None, 0], "ab", [7]) == ["b", 7, "a"]
+    with pytest.raises(ValueError, match="more other elements"):
+        sequences.subs_list([1], "ab", [7])
+    seen = []
+    sequences.foreach(lambda x, y: seen.append(x + y), [1, 2], [3, 4])
+    assert seen == [4, 6]
+
+
+def test_trees_as_vectors():
+    x = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3j)}
+    assert sparse._vdot_tree(x, x) == 14.0 and sparse._vdot_real_tree(x, x).dtype == np.float32
+    assert sparse._shapes(x) == {"a": (2,), "b": ()}
+    doubled = sparse._sub(sparse._mul(3.0, x), x)
+    assert tree.all(tree.map(lambda y, z: bool((y == z).all()), doubled, sparse._add(x, x)))
+
+
+def test_sizes_behind_weights():
+    assert initializers._compute_fans((3, 3, 4, 8)) == (36, 72)
+
+
+@pytest.mark.parametrize("node", [(1, 2), [1, 2], {"b": 1, "a": 2}, None, OrderedDict(b=1, a=2), deque([1, 2]),
+                                  defaultdict(int, b=1, a=2), tree.Partial(print, 1, end="")])
+def test_registered_types_say_how_nodes_are_taken_apart_and_made(node):
+    entry = tree_util._registry[type(node)]
+    children, data = entry.to_iter(node)
+    made = entry.from_iter(data, list(children))
+    assert type(made) is type(node) and tree.structure(made) == tree.structure(node)
+    assert tree.leaves(made) == tree.leaves(node)
 
 
 def test_steps_of_vectorize():

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from anima import typeof as typeof
 from anima.core.avals import AbstractValue as AbstractValue
 from anima.core.dims import index_of
 from anima.core.jaxpr import (
@@ -57,8 +58,8 @@ __all__ = ["AbstractToken", "AbstractValue", "Atom", "CallPrimitive", "ClosedJax
            "concrete_or_error", "dimension_as_value", "eval_context", "eval_jaxpr", "find_top_trace", "full_lower",
            "get_aval", "get_opaque_trace_state", "get_referent", "is_concrete", "is_constant_dim", "jaxpr_as_fun",
            "mapped_aval", "no_effects", "physical_aval", "pytype_aval_mappings", "safe_map", "safe_zip",
-           "set_current_trace", "take_current_trace", "trace_ctx", "trace_state_clean", "unmapped_aval",
-           "valid_jaxtype"]
+           "set_current_trace", "take_current_trace", "trace_ctx", "trace_state_clean", "typeof",
+           "unmapped_aval", "valid_jaxtype"]
 abstract_token = AbstractToken()
 
 

@@ -8,16 +8,24 @@ from anima.core.dtypes import (
     ExtendedDType as ExtendedDType,
     TypePromotionError as TypePromotionError,
     canonicalize_dtype as canonicalize_dtype,
+    default_float as default_float_dtype,
+    default_int as default_int_dtype,
     extended as extended,
+    is_weakly_typed as is_weakly_typed,
     issubdtype as issubdtype,
+    promote_types as promote_types,
     result_type as result_type,
+    short_name as short_dtype_name,
+    to_inexact as to_inexact_dtype,
 )
 from anima.core.trace import aval_of
 from anima.numpy import finfo as finfo
 
 DType = np.dtype
-__all__ = ["DType", "ExtendedDType", "TypePromotionError", "canonicalize_dtype", "dtype", "extended", "finfo",
-           "issubdtype", "result_type", "supports_inf", "to_complex_dtype"]
+__all__ = ["DType", "ExtendedDType", "TypePromotionError", "canonicalize_dtype", "default_float_dtype",
+           "default_int_dtype", "dtype", "extended", "finfo",
+           "is_weakly_typed", "issubdtype", "promote_types", "result_type", "short_dtype_name", "supports_inf",
+           "to_complex_dtype", "to_inexact_dtype"]
 
 
 def dtype(x: Any) -> Any:

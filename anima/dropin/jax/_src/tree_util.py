@@ -1,11 +1,27 @@
-"""What libraries read of `jax._src.tree_util`: the public functions, and which types are registered."""
+"""What libraries read of `jax._src.tree_util`: the public functions, and which types are registered, with how."""
 
-from collections import ChainMap
+from collections import ChainMap, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 from anima import tree
-from anima.tree import flatten_one_level as flatten_one_level
+from anima.tree import (
+    _Record as _RegistryEntry,
+    broadcast_prefix as broadcast_prefix,
+    flatten_one_level as flatten_one_level,
+    leaves_with_path as generate_key_paths,
+)
 from anima.tree_util import *  # noqa: F403
 
-_registry: ChainMap[type, Any] = ChainMap(tree._registered, dict.fromkeys(tree._BUILTIN))
-__all__ = ["_registry", "flatten_one_level"]
+_FROM_CHILDREN: dict[type, Callable[[Any, Any], Any]] = {
+    tuple: lambda _, children: tuple(children),
+    list: lambda _, children: list(children),
+    type(None): lambda _, __: None,
+    deque: lambda _, children: deque(children),
+    dict: lambda keys, children: dict(zip(keys, children, strict=True)),
+    OrderedDict: lambda keys, children: OrderedDict(zip(keys, children, strict=True)),
+    defaultdict: lambda data, children: defaultdict(data[0], zip(data[1], children, strict=True)),
+}
+_registry: ChainMap[type, _RegistryEntry] = ChainMap(tree._registered, {
+    kind: _RegistryEntry(flatten_one_level, build) for kind, build in _FROM_CHILDREN.items()})
+__all__ = ["_registry", "broadcast_prefix", "flatten_one_level", "generate_key_paths"]

@@ -2,13 +2,55 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from anima.core.avals import canonicalize_axis as canonicalize_axis
+from anima.numpy import moveaxis as moveaxis
 from anima.util import split_list as split_list, wraps as wraps
 
-__all__ = ["HashablePartial", "canonicalize_axis", "merge_lists", "partition_list", "safe_map", "safe_zip",
-           "split_list", "unzip2", "unzip3", "wraps"]
+__all__ = ["HashablePartial", "canonicalize_axis", "ceil_of_ratio", "concatenate", "foreach", "merge_lists", "moveaxis",
+           "partition_list", "safe_map", "safe_zip", "split_list", "subs_list", "tuple_delete", "tuple_insert",
+           "tuple_update", "unzip2", "unzip3", "wraps"]
+
+
+def ceil_of_ratio(x: int, y: int) -> int:
+    """The quotient of whole numbers, rounded up."""
+    return -(-x // y)
+
+
+def foreach(function: Callable[..., Any], *sequences: Iterable[Any]) -> None:
+    """Calls a function for the elements of sequences; ValueError for sequences of several lengths."""
+    safe_map(function, *sequences)
+
+
+def concatenate(sequences: Iterable[Iterable[Any]]) -> list[Any]:
+    """The elements of all sequences, in a list."""
+    return list(chain.from_iterable(sequences))
+
+
+def subs_list(places: Iterable[int | None], source: Sequence[Any], others: Iterable[Any]) -> list[Any]:
+    """The elements of `source` at places; where there is no place, the next of the others, all of which are taken."""
+    rest = iter(others)
+    found = [next(rest) if place is None else source[place] for place in places]
+    if next(rest, rest) is not rest:
+        raise ValueError("There are more other elements than places for them.")
+    return found
+
+
+def tuple_insert(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
+    """The tuple with one element more, which is at `idx` then."""
+    return (*t[:idx], val, *t[idx:])
+
+
+def tuple_delete(t: tuple[Any, ...], idx: int) -> tuple[Any, ...]:
+    """The tuple without the element at `idx`, which counts from 0."""
+    return (*t[:idx], *t[idx + 1:])
+
+
+def tuple_update(t: tuple[Any, ...], idx: int, val: Any) -> tuple[Any, ...]:
+    """The tuple with another element at `idx`, which counts from 0."""
+    return (*t[:idx], val, *t[idx + 1:])
 
 
 def safe_map(function: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:

@@ -1,13 +1,39 @@
-"""`jax._src.scipy.sparse.linalg`: steps of `gmres`, of which libraries make their own; else the public functions."""
+"""`jax._src.scipy.sparse.linalg`: trees as vectors, and steps of `gmres`, of which libraries make their own."""
 
+import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anima.numpy as jnp
 from anima import tree
 from anima.scipy.sparse.linalg import gmres, operator_function as _normalize_matvec
 
-__all__ = ["_gmres_batched", "_gmres_incremental", "_gmres_solve", "_identity", "_norm", "_normalize_matvec"]
+__all__ = ["_add", "_gmres_batched", "_gmres_incremental", "_gmres_solve", "_identity", "_mul", "_norm",
+           "_normalize_matvec", "_shapes", "_sub", "_vdot_real_tree", "_vdot_tree"]
+
+_add = partial(tree.map, operator.add)
+_sub = partial(tree.map, operator.sub)
+
+
+def _mul(scalar: Any, x: Any) -> Any:
+    """A tree times a number."""
+    return tree.map(lambda leaf: scalar * leaf, x)
+
+
+def _shapes(x: Any) -> Any:
+    """The shapes of the leaves of a tree, in a tree like it."""
+    return tree.map(jnp.shape, x)
+
+
+def _vdot_tree(x: Any, y: Any, precision: Any = "highest") -> Any:
+    """The product of two trees as of vectors, the first one conjugated."""
+    return sum(tree.leaves(tree.map(partial(jnp.vdot, precision=precision), x, y)))
+
+
+def _vdot_real_tree(x: Any, y: Any) -> Any:
+    """The real part of the product of two trees as of vectors, the first one conjugated."""
+    return jnp.real(_vdot_tree(x, y))
 
 
 def _identity(x: Any) -> Any:

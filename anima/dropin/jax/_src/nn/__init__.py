@@ -1,0 +1,1 @@
+"""`jax._src.nn`: the files of `jax.nn`."""

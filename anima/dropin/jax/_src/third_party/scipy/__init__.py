@@ -1,0 +1,1 @@
+"""`jax._src.third_party.scipy`: files of public functions."""
