@@ -304,8 +304,9 @@ class _Calls:
     """The calls of a function that are known: by everything that they depend on; and, those whose other arguments are
     told by class and value, by types of arrays that are told by identity, and kept."""
 
-    def __init__(self, fun: Callable[..., Any]) -> None:
+    def __init__(self, fun: Callable[..., Any], moves: bool) -> None:
         self.fun = fun
+        self.moves = moves
         self.known: dict[Any, _Repeated | None] = {}
         self.quick: dict[Any, tuple[_Repeated, Any]] = {}
         cleared(self.known.clear)
@@ -324,7 +325,7 @@ class _Calls:
         if found is None:
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            if this not in self.known and not _may_be_large(arrays):
+            if this not in self.known and (self.moves or not _may_be_large(arrays)):
                 self.known[this] = None
                 return self.fun(*args, **kwargs)
             found = self.known[this] = _Repeated()
@@ -335,12 +336,13 @@ class _Calls:
         return found.call(self.fun, arrays, args, kwargs)
 
 
-def repeated(fun: F) -> F:
+def repeated(fun: F, moves: bool = False) -> F:
     """`fun`, which does not find out again what it applies to arrays of types that it was called with before.
 
-    Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes.
+    Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes. Where it
+    does not, large arrays meet it from the first call on; `moves`: `fun` only moves elements, and so it always does.
     """
-    calls = _Calls(fun)
+    calls = _Calls(fun, moves)
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
