@@ -37,6 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_KNOWN = 1024
 _MOST_ITEMS = 256  # of a list or tuple
+_CHANGING = 4      # calls that differ in their numbers alone, after which these are operands
 _WORTH = 0.01     # seconds in single operations, after which a function is compiled if that changes no bit
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _WHOLE = frozenset((type(None), bool, int, str, type(...)))
@@ -304,12 +305,14 @@ class _Calls:
     """The calls of a function that are known: by everything that they depend on; and, those whose other arguments are
     told by class and value, by types of arrays that are told by identity, and kept."""
 
-    def __init__(self, fun: Callable[..., Any]) -> None:
+    def __init__(self, fun: Callable[..., Any], moves: bool, numbers: bool) -> None:
         self.fun = fun
+        self.moves, self.numbers = moves, numbers
         self.known: dict[Any, _Repeated | None] = {}
         self.quick: dict[Any, tuple[_Repeated, Any]] = {}
-        cleared(self.known.clear)
-        cleared(self.quick.clear)
+        self.alike: dict[Any, int] = {}  # how many calls differed in their numbers alone
+        for kept in (self.known, self.quick, self.alike):
+            cleared(kept.clear)
 
     def call(self, options: Any, args: tuple[Any, ...], kwargs: dict[str, Any], quick: Any = None) -> Any:
         """What the function gives; if the call is known, it will be found under the key `quick`, too."""
@@ -322,9 +325,11 @@ class _Calls:
         except TypeError:
             return self.fun(*args, **kwargs)
         if found is None:
+            if self.numbers and this not in self.known and (as_arrays := self._changing(options, args, kwargs)):
+                return self.call(options, *as_arrays)
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            if this not in self.known and not _may_be_large(arrays):
+            if this not in self.known and (self.moves or not _may_be_large(arrays)):
                 self.known[this] = None
                 return self.fun(*args, **kwargs)
             found = self.known[this] = _Repeated()
@@ -335,12 +340,44 @@ class _Calls:
         return found.call(self.fun, arrays, args, kwargs)
 
 
-def repeated(fun: F) -> F:
+    def _changing(self, options: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments with arrays in the place of numbers, of which there are others at each call: what is known of
+        one call is of no use to the next. None as long as there are not, and where an array of half precision would
+        take a number that is rounded once as one that is rounded twice."""
+        given = (*args, *kwargs.values())
+        numbers = [x for x in given if x.__class__ is float or x.__class__ is int]
+        arrays = [x.aval for x in given if x.__class__ is ConcreteArray]
+        if not numbers or not arrays or any(a.dtype.itemsize < 4 and a.dtype.kind not in "biu" for a in arrays):
+            return None
+        key = (options, len(args), *kwargs, *[
+            x.__class__ if x.__class__ in (float, int) else _told(x) for x in given])
+        if len(self.alike) >= _MOST_KNOWN:
+            self.alike.clear()
+        self.alike[key] = met = self.alike.get(key, 0) + 1
+        if met <= _CHANGING or any(x.__class__ is int and not -1 << 31 <= x < 1 << 31 for x in numbers):
+            return None
+
+        def of(x: Any) -> Any:
+            return ConcreteArray(np.asarray(x, (aval := aval_of(x)).dtype), aval) if x.__class__ in (float, int) else x
+
+        return (*map(of, args),), {k: of(x) for k, x in kwargs.items()}
+
+
+def _told(x: Any) -> Any:
+    """What an argument is told by; TypeError if that does not tell all."""
+    key: list[Any] = []
+    _spell(x, key, [])
+    return (*key,)
+
+
+def repeated(fun: F, moves: bool = False, numbers: bool = False) -> F:
     """`fun`, which does not find out again what it applies to arrays of types that it was called with before.
 
-    Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes.
+    Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes. Where it
+    does not, large arrays meet it from the first call on; `moves`: `fun` only moves elements, and so it always does.
+    `numbers`: a number of Python's is no more to `fun` than an array of weak type, and becomes one if it changes.
     """
-    calls = _Calls(fun)
+    calls = _Calls(fun, moves, numbers)
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
@@ -373,6 +410,9 @@ def repeated(fun: F) -> F:
         return out
 
     return public  # type: ignore[return-value]
+
+
+of_numbers = functools.partial(repeated, numbers=True)
 
 
 class _Operation:

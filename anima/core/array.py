@@ -66,7 +66,7 @@ def operators() -> list[tuple[str, Any, Callable[..., Any], tuple[str, ...]]]:
          ("other", "self") if reflected else ("self", "other")) for special, (name, reflected) in _specials.items()]
     for special, name in ("__neg__", "negative"), ("__abs__", "abs"), ("__invert__", "invert"):
         found.append((special, _table[name], vars(Array)[special], ("self",)))
-    return [*found, ("__getitem__", _table["getitem"], Array.__getitem__, ("self", "other"))]
+    return [*found, ("__getitem__", _table["getitem"].__wrapped__, Array.__getitem__, ("self", "other"))]  # type: ignore[attr-defined]
 
 
 def operator(name: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.trace import EVAL, aval_of, remember
@@ -104,7 +104,7 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
             promotion: Callable[..., Any] = promote) -> Callable[..., Any]:
     bind = primitive.bind
 
-    general = repeated(lambda x, y, /: bind(*promotion(name, x, y)))
+    general = of_numbers(lambda x, y, /: bind(*promotion(name, x, y)))
     if primitive.as_ufunc is None:
         return named(general, name, doc)
     converts = promotion is promote_inexact
@@ -161,7 +161,7 @@ def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 bitwise_right_shift = right_shift
 
 
-@repeated
+@of_numbers
 def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The largest whole number not above x / y, in the operands' promoted dtype."""
     x, y = promote_numeric("floor_divide", x, y)
@@ -178,7 +178,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     return select_where(rounded_up, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
 
 
-@repeated
+@of_numbers
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x - y * floor(x / y), with the sign of y; for integers, 0 where y is 0.
 
@@ -209,7 +209,7 @@ def _remainder(x: Any, y: Any) -> Array:
 mod = remainder
 
 
-@repeated
+@of_numbers
 def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The remainder of x / y with the sign of x; for integers, 0 where y is 0."""
     x, y = promote_numeric("fmod", x, y)
@@ -228,7 +228,7 @@ def _float_divmod(x: Any, y: Any) -> tuple[Array, Array]:
     return select_where(by_zero, ew.stop_gradient_p.bind(ew.div.bind(x, y)), quotient), rest
 
 
-@repeated
+@of_numbers
 def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Array, Array]:
     """(x // y, x % y)."""
     x, y = promote_numeric("divmod", x, y)
@@ -464,7 +464,7 @@ def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
         dtypes.result_type(x, y)  # an error where nothing promotes implicitly
         return primitive.bind(*equal_ranks(name, [to_bool(x), to_bool(y)]))
 
-    return named(repeated(function), name, doc)
+    return named(of_numbers(function), name, doc)
 
 
 logical_and = _logical("logical_and", ew.and_, "Whether both elements are nonzero.")
@@ -546,7 +546,7 @@ def signbit(x: ArrayLike, /) -> Array:
     return ew.lt.bind(x, constant_like(x, 0))
 
 
-@repeated
+@of_numbers
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """abs(x1) with the sign of x2."""
     x1, x2 = promote_inexact("copysign", x1, x2)
@@ -564,14 +564,14 @@ def _ignoring_nan(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
             return chosen
         return select_where(isnan(x1), x2, select_where(isnan(x2), x1, chosen))
 
-    return named(repeated(function), name, doc)
+    return named(of_numbers(function), name, doc)
 
 
 fmax = _ignoring_nan("fmax", ew.max, "The larger of two elements; the other one if one is NaN.")
 fmin = _ignoring_nan("fmin", ew.min, "The smaller of two elements; the other one if one is NaN.")
 
 
-@repeated
+@of_numbers
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:
     """Whether abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only if `equal_nan`; random keys are
@@ -591,7 +591,7 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 
 
-@repeated
+@of_numbers
 def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
              equal_nan: bool = False) -> Array:
     """Whether all elements of `a` and `b` are close; see `isclose`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import compiled, repeated
+from anima.api.eager import compiled, of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.trace import EVAL, aval_of, remember
@@ -193,7 +193,7 @@ def _i1_slope(y: Any, x: Any) -> Array:
     return ew.sub(bessel_i0(x), special.bessel_i1_over_x(x, y, lambda v: sh.full_like(v, 1)))
 
 
-@repeated
+@of_numbers
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """sqrt(x1**2 + x2**2) without overflow on the way; ValueError for complex numbers."""
     x1, x2 = _strong(*promote_inexact("hypot", x1, x2))
@@ -233,7 +233,7 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 _hypot.defjvp(_hypot_jvp, symbolic_zeros=True)
 
 
-@repeated
+@of_numbers
 def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log(exp(x) + exp(y)) without overflow on the way."""
     x, y = promote_inexact("logaddexp", x, y)
@@ -273,7 +273,7 @@ def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     return ew.div.bind(logaddexp(ew.mul.bind(x, log_of_2), ew.mul.bind(y, log_of_2)), log_of_2)
 
 
-@repeated
+@of_numbers
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN."""
     x1, x2 = promote_inexact("heaviside", x1, x2)
@@ -486,7 +486,7 @@ def spacing(x: ArrayLike, /) -> Array:
     return select_where(ew.is_finite(x), step, sh.full_like(x, np.nan))
 
 
-@repeated
+@of_numbers
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None,
          *, a: ArrayLike | None = None, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None) -> Array:
     """`arr` limited to [min, max]; either limit may be None. ValueError for complex numbers.

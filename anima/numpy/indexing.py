@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,20 @@ from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes, check_countable, max_dim, min_dim, slice_ends, slice_length
+from anima.core.avals import (
+    ShapedArray,
+    broadcast_shapes,
+    check_countable,
+    max_dim,
+    min_dim,
+    scalar_type,
+    slice_ends,
+    slice_length,
+)
 from anima.core.dims import Dim, least_size
 from anima.core.placement import pulls
 from anima.core.state import current
-from anima.core.trace import Tracer, is_tracing, wrap
+from anima.core.trace import EVAL, Tracer, is_tracing, wrap
 from anima.numpy import windows
 from anima.numpy.creation import array
 from anima.numpy.elementwise import broadcast_array
@@ -317,8 +326,26 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- reading
 
-@repeated
-def getitem(x: Array, index: Any) -> Array:
+def _element(x: Array, index: Any) -> Array | None:
+    """The one element of an array that ints say the place of, outside of all transformations; None for what else may be
+    asked for. A loop over elements asks each time for what it has not asked for before."""
+    if x.__class__ is not ConcreteArray or (index.__class__ is not int and index.__class__ is not tuple):
+        return None
+    aval, places = x.aval, index if index.__class__ is tuple else (index,)
+    if aval.__class__ is not ShapedArray or len(places) != len(aval.shape) or not isinstance(aval.dtype, np.dtype):
+        return None
+    for i, n in zip(places, aval.shape, strict=True):
+        if i.__class__ is not int or not -n <= i < n:
+            return None
+    value = x._value
+    if value.__class__ is str or current.recording is not None or current.trace is not EVAL or not EVAL.learns(
+            config.call_key()):
+        return None
+    return wrap(value[places], scalar_type(aval.dtype, aval.weak_type))
+
+
+@partial(repeated, moves=True)
+def _read(x: Array, index: Any) -> Array:
     """`x[index]`."""
     if type(index) is int and x.ndim:
         return _row(x, index)
@@ -337,6 +364,12 @@ def getitem(x: Array, index: Any) -> Array:
     else:
         return _insert_new(plan, _gathered(plan, None, None, False, False, True))
     return _insert_new(plan, picked)
+
+
+@wraps(_read)
+def getitem(x: Array, index: Any) -> Array:
+    element = _element(x, index)
+    return _read(x, index) if element is None else element
 
 
 def _row(x: Array, index: int) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from anima.api.eager import repeated
+from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -49,7 +49,7 @@ def _check_sizes(what: str, a: Array, b: Array) -> None:
                         f"{'only' * (b.ndim == 1)} axis of b; their shapes are {a.shape} and {b.shape}.")
 
 
-@repeated
+@of_numbers
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
         out_sharding: Any = None) -> Array:
     """The sum of products over the last axis of `a` and the second to last (of a vector, only) axis of `b`.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis, max_dim, min_dim
@@ -370,7 +370,7 @@ def column_stack(tup: Any) -> Array:
     return concatenate([atleast_2d(x).T if x.ndim < 2 else x for x in parts], 1)
 
 
-@repeated
+@of_numbers
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`arr` followed by `values` along `axis` (None: both flattened)."""
     if axis is None:

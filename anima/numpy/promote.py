@@ -229,7 +229,7 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
         aval = x.aval
         if aval.dtype == dtype and aval.weak_type == weak:
             return x
-        if not aval.shape and isinstance(x, ConcreteArray) and not pulls(x):
+        if not aval.shape and isinstance(x, ConcreteArray) and current.recording is None and not pulls(x):
             return wrap(_as_type(x.value, dtype), scalar_type(dtype, weak))
         return ew.convert(x, dtype, weak)
     if weak and isinstance(x, (np.ndarray, np.generic)):  # the common type of others is weak, though theirs are not

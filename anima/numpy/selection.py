@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import of_numbers, repeated
 from anima.api.jit import staged
 from anima.core import dtypes
 from anima.core.array import Array
@@ -58,7 +58,7 @@ def _where(condition: Any, x: Any, y: Any) -> Array:
     return select_where(condition, *promote("where", x, y))
 
 
-@repeated
+@of_numbers
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
           size: int | None = None, fill_value: Any = None) -> Any:
     """`x` where `condition` holds, `y` elsewhere; with one argument, `nonzero(condition)`.
@@ -217,7 +217,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, siz
 
 # ---------------------------------------------------------------- take and put
 
-@repeated
+@of_numbers
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None,
          unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None) -> Array:
     """The parts of `a` at `indices` along `axis` (None: of the flattened array).

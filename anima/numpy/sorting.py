@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -114,7 +114,7 @@ def sort_complex(a: ArrayLike) -> Array:
 
 # ---------------------------------------------------------------- searching
 
-@repeated
+@of_numbers
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
                  method: str = "scan") -> Array:
     """Where in the sorted vector `a` each of `v` would be inserted: before ("left") or after equal elements.
@@ -132,6 +132,8 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLi
         raise ValueError("a should be 1-dimensional")
     if not sorted_.size:
         return sh.full_like(wanted, 0, dtype=dtypes.default_int())
+    if not wanted.ndim:  # a vector of one is looked for without a look at its value
+        return sh.squeeze(_binary_search(sorted_, sh.expand_dims(wanted, (0,)), side), (0,))
     return _binary_search(sorted_, wanted, side)
 
 
@@ -160,7 +162,7 @@ def _binary_search(sorted_: Array, wanted: Array, side: str) -> Array:
     return low
 
 
-@repeated
+@of_numbers
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None) -> Array:
     """The number of the bin that each of `x` is in; `bins` are its edges, in increasing or decreasing order."""
     edges, values = as_array(bins, "digitize", 1), as_array(x, "digitize", 0)

@@ -396,3 +396,51 @@ def test_deleted_operands_of_calls_that_are_known() -> None:
     gone.delete()
     with pytest.raises(RuntimeError, match="deleted"):
         call(gone)
+
+
+# ---------------------------------------------------------------- numbers that change
+
+TAKE_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "clip": lambda x, s: jnp.clip(x, -1.0, s), "clip both": lambda x, s: jnp.clip(x, min=-s, max=s),
+    "where": lambda x, s: jnp.where(x > s, s, x), "isclose": lambda x, s: jnp.isclose(x, s, rtol=0.5),
+    "allclose": lambda x, s: jnp.allclose(x, s, atol=s), "floor_divide": lambda x, s: x // s,
+    "reflected": lambda x, s: s // (x + 9), "remainder": lambda x, s: jnp.remainder(x, s),
+    "fmod": lambda x, s: jnp.fmod(x, s), "divmod": lambda x, s: divmod(x, s)[1], "fmax": jnp.fmax,
+    "heaviside": jnp.heaviside, "copysign": lambda x, s: jnp.copysign(x, -s), "append": jnp.append, "dot": jnp.dot,
+    "hypot": jnp.hypot, "logical_and": jnp.logical_and, "searchsorted": lambda x, s: jnp.searchsorted(jnp.sort(x), s),
+    "digitize": lambda x, s: jnp.digitize(s, jnp.sort(x)), "take": lambda x, s: jnp.take(x, int(s)),
+    "true_divide": lambda x, s: jnp.true_divide(x, s)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "uint8"])
+@pytest.mark.parametrize("name", TAKE_NUMBERS)
+def test_numbers_that_change_are_what_they_were(name: str, dtype: str) -> None:
+    call = TAKE_NUMBERS[name]
+    for size in (33, 6000):
+        x = jnp.asarray(np.random.default_rng(0).normal(size=size) * 4).astype(dtype)
+        for kind in (float, int):
+            for k in range(3 * eager._CHANGING):
+                number = kind(0.1 + 0.7 * k) + (kind is int)
+                got = call(x, number)
+                with anima.disable_jit():
+                    want = call(x, number)
+                assert (got.dtype, got.weak_type, got.shape) == (want.dtype, want.weak_type, want.shape)
+                np.testing.assert_array_equal(np.asarray(got).astype(complex), np.asarray(want).astype(complex))
+
+
+def test_numbers_that_change_become_operands() -> None:
+    met: list[Any] = []
+
+    def body(x: Any, low: Any, high: Any = 9) -> Any:
+        met.append((low, high))
+        return anima.lax.clamp(low * jnp.ones_like(x), x, high * jnp.ones_like(x))
+
+    fun, x = eager.of_numbers(body), jnp.arange(8.0)
+    for k in range(40):
+        assert fun(x, k, high=k + 0.5).tolist() == np.clip(np.arange(8.0), k, k + 0.5).tolist()
+    assert eager._CHANGING < len(met) <= eager._CHANGING + 3 and not isinstance(met[-1][0], int)
+    met.clear()
+    fun = eager.repeated(body)
+    for k in range(40):
+        fun(x, k)
+    assert len(met) == 40 and met[-1] == (39, 9)

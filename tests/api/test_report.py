@@ -46,9 +46,9 @@ def test_bytes_and_operations(fun: Any, expected: Traffic) -> None:
     assert expected.operations <= work.operations <= expected.operations * 1.2  # conversions and limits count
 
 
-def test_loops_count_all_their_steps() -> None:
+def test_loops_count_all_their_steps() -> None:  # of so few that none looks for an interrupt on any machine
     once, often = (report(lambda x, n=n: lax.fori_loop(0, n, lambda i, a: a[::-1] * 2 + i, x), X).rows[-1].work
-                   for n in (10, 100))
+                   for n in (5, 50))
     assert often.moved == 10 * once.moved
     assert often.operations == 10 * once.operations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.core.stage import eval_jaxpr
 
 
@@ -220,3 +222,58 @@ def test_lists_of_traced_indices() -> None:
     want = x.copy()
     want[np.array(index[0]), 1] = 1.0
     np.testing.assert_array_equal(changed, want)
+
+
+# ---------------------------------------------------------------- single elements outside of transformations
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64", "int4", "float64"])
+def test_single_elements(dtype: str) -> None:
+    with anima.enable_x64(True):
+        x = jnp.asarray(np.arange(-6, 6).reshape(3, 1, 4)).astype(dtype)
+        for place in itertools.product(range(-3, 3), (-1, 0), range(-4, 4)):
+            got = x[place]
+            assert (got.shape, got.dtype, got.weak_type) == ((), x.dtype, False)
+            assert np.asarray(got) == np.asarray(x)[place]
+
+
+def test_single_elements_are_arrays_of_their_own() -> None:
+    x, scalar, weak = jnp.arange(4.0), jnp.float32(2), jnp.asarray(3) * jnp.ones((2,))
+    assert x[1].unsafe_buffer_pointer() != x.unsafe_buffer_pointer() + 4  # and do not keep all of x
+    assert scalar[()] == 2 and scalar[()].shape == ()
+    assert lax.full((3,), 1)[1].weak_type == lax.full((3,), 1).weak_type and weak[0].dtype == weak.dtype
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(x[1])[...] = 0
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        x[1]
+
+
+def test_what_is_no_place_of_a_single_element() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    for index in (True, (True, 1), (np.int64(1), 2), (jnp.int32(1), 2), (1, slice(None)), (None, 1, 1), (..., 1), 1):
+        np.testing.assert_array_equal(x[index], np.asarray(x)[np.asarray(index) if index is True else index])
+    for index in ((2, 0), (0, -4), (-3, 0), (10**30, 0)):
+        np.testing.assert_array_equal(x[index], anima.jit(lambda x, index=index: x[index])(x))
+    with pytest.raises(IndexError, match="Too many indices"):
+        x[1, 2, 0]
+    keys = anima.random.split(anima.random.key(0), 3)
+    assert anima.random.key_data(keys[1]).tolist() == anima.random.key_data(keys)[1].tolist()
+
+
+def test_single_elements_within_functions_that_are_recorded_and_transformed() -> None:
+    def f(x: Any) -> Any:
+        return x[0, 1] * x[1, 2] + x[-1, -3]
+
+    x = jnp.arange(6.0).reshape(2, 3)
+    wanted = float(f(x))
+    for g in (anima.jit(f), lambda x: anima.vmap(f)(x[None])[0], lambda x: anima.jvp(f, (x,), (x,))[0]):
+        for _ in range(4):
+            assert float(g(x)) == wanted
+    np.testing.assert_array_equal(anima.grad(f)(x), [[0, 5, 0], [1, 0, 1]])
+    for k in range(4):  # a function outside of transformations that finds again what it applied
+        np.testing.assert_array_equal(jnp.unwrap(x[0] + k), np.unwrap(np.arange(3.0) + k))
+    with anima.debug_nans(True):
+        assert float(x[1, 2]) == 5
+        with pytest.raises(FloatingPointError):
+            jnp.array([1.0, np.nan])[1] * 2
