@@ -105,9 +105,7 @@ def align(x: Any, dim: int | None, rank: int, target: int) -> Any:
         return x if ndim == 0 or rank == 0 else expand_dims(x, (target,))
     if ndim - 1 == rank:
         return x if dim == target else moveaxis(x, dim, target)
-    shape = [1] * (rank + 1)
-    shape[target] = x.shape[0]
-    return reshape(x, tuple(shape))
+    return expand_dims(x, [d for d in range(rank + 1) if d != target])
 
 
 def _ufunc(fun: Callable[..., Any], floats: bool, widen: bool, avals: Sequence[ShapedArray],

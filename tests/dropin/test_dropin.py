@@ -529,3 +529,25 @@ def test_all_names_of_a_module_are_no_modules_that_it_uses():
 from jax.test_util import *
 print("np" in globals(), check_grads.__name__)
 """) == "False check_grads\n"
+
+
+def test_public_names_are_no_modules_that_are_loaded_late():
+    """Tools that walk over all names ask each for attributes, which would load packages that may not be there."""
+    assert under_jax("""
+import jax
+from types import ModuleType
+from anima.util import lazy_module
+late, seen = type(lazy_module("sys")), set()
+def walk(module):
+    if module.__name__ in seen:
+        return
+    seen.add(module.__name__)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if type(value) is late:
+            print(module.__name__, name)
+        elif isinstance(value, ModuleType) and value.__name__.startswith(f"{module.__name__}."):
+            walk(value)
+walk(jax)
+print(len(seen) > 50)
+""") == "True\n"

@@ -224,3 +224,10 @@ def test_branching_on_a_mapped_value() -> None:
 def test_in_axes_is_not_a_dictionary() -> None:
     with pytest.raises(TypeError, match="in_axes must be an int, None, or a tuple"):
         anima.vmap(lambda d: d["a"], in_axes={"a": 0})({"a": jnp.ones(2)})
+
+
+def test_scalars_of_lanes_are_broadcast_beside_arrays():
+    """Tracers of libraries know `add` of one shape and `broadcast_in_dim`, as vmap has both in JAX; not `reshape`."""
+    jaxpr = anima.make_jaxpr(anima.vmap(lax.add_p.bind, in_axes=(None, 0)))(np.ones(2, "f"), np.ones(3, "f")).jaxpr
+    assert [eqn.primitive.name for eqn in jaxpr.eqns].count("reshape") == 0
+    equal(anima.vmap(lambda a, b: a + b, in_axes=(None, 0))(A[0], B[:, 0]), A[0] + B[:, :1])

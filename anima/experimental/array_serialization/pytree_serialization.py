@@ -42,8 +42,8 @@ FORMAT, VERSION = "anima-checkpoint", 1
 _INDEX = "index.json"
 _NATIVE = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
            "bool"}  # of safetensors; others are there as unsigned integers of their size, complex numbers as pairs
-safetensors = lazy_module("safetensors")
-numpy_files = lazy_module("safetensors.numpy")
+_safetensors = lazy_module("safetensors")
+_numpy_files = lazy_module("safetensors.numpy")
 
 
 def save(data: Any, directory: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -126,7 +126,7 @@ def load_pytreedef(directory: str | os.PathLike[str], *, like: Any = None) -> An
 
 def _check_safetensors() -> None:
     try:
-        safetensors.safe_open  # noqa: B018
+        _safetensors.safe_open  # noqa: B018
     except ImportError as error:
         raise ImportError("Checkpoints are files of safetensors: pip install 'anima[checkpoints]'. "
                           f"{error}") from None
@@ -160,7 +160,7 @@ def _write_parts(folder: Path, leaves: Sequence[tuple[str, ConcreteArray]]) -> N
                 arrays[name] = _as_native(value)
                 sums[name] = str(_checksum(arrays[name]))
     if arrays or processes.here.index == 0:
-        _write(folder / _file(processes.here.index), numpy_files.save(arrays, sums))
+        _write(folder / _file(processes.here.index), _numpy_files.save(arrays, sums))
 
 
 def _as_native(value: np.ndarray) -> np.ndarray:
@@ -264,7 +264,7 @@ class _Files:
         path = self.folder / Path(told["file"]).name
         try:
             if path not in self.opened:
-                self.opened[path] = safetensors.safe_open(path, framework="np")
+                self.opened[path] = _safetensors.safe_open(path, framework="np")
             file = self.opened[path]
             if all((s.start, s.stop) == (0, b - a) for s, (a, b) in zip(within, told["bounds"], strict=True)):
                 value = file.get_tensor(told["name"])
@@ -274,7 +274,7 @@ class _Files:
             return file.get_slice(told["name"])[tuple(within)]
         except FileNotFoundError:
             raise FileNotFoundError(f"{path} is missing: the checkpoint is not complete.") from None
-        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (_safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
 
 
