@@ -50,7 +50,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None:
         given[0] = ("stop", start)
-    if wanted is not None:
+    if wanted is not None and dtypes.issubdtype(wanted, np.integer):
         given = [(name, dtypes.number_of(value, wanted)) for name, value in given]
     known = []
     for name, value in given:
