@@ -339,21 +339,25 @@ class _Calls:
             self.quick[quick] = found, [x.aval for x in arrays]
         return found.call(self.fun, arrays, args, kwargs)
 
-
     def _changing(self, options: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The arguments with arrays in the place of numbers, of which there are others at each call: what is known of
         one call is of no use to the next. None as long as there are not, and where an array of half precision would
         take a number that is rounded once as one that is rounded twice."""
-        given = (*args, *kwargs.values())
-        numbers = [x for x in given if x.__class__ is float or x.__class__ is int]
-        arrays = [x.aval for x in given if x.__class__ is ConcreteArray]
-        if not numbers or not arrays or any(a.dtype.itemsize < 4 and a.dtype.kind not in "biu" for a in arrays):
+        key: list[Any] = [options, len(args), *kwargs]
+        arrays: list[ConcreteArray] = []
+        numbers = []
+        for x in (*args, *kwargs.values()):
+            if x.__class__ is float or x.__class__ is int:
+                key.append(x.__class__)
+                numbers.append(x)
+            else:
+                _spell(x, key, arrays)
+        if not numbers or not arrays or any(x.dtype.itemsize < 4 and x.dtype.kind not in "biu" for x in arrays):
             return None
-        key = (options, len(args), *kwargs, *[
-            x.__class__ if x.__class__ in (float, int) else _told(x) for x in given])
+        this = (*key,)
         if len(self.alike) >= _MOST_KNOWN:
             self.alike.clear()
-        self.alike[key] = met = self.alike.get(key, 0) + 1
+        self.alike[this] = met = self.alike.get(this, 0) + 1
         if met <= _CHANGING or any(x.__class__ is int and not -1 << 31 <= x < 1 << 31 for x in numbers):
             return None
 
@@ -361,13 +365,6 @@ class _Calls:
             return ConcreteArray(np.asarray(x, (aval := aval_of(x)).dtype), aval) if x.__class__ in (float, int) else x
 
         return (*map(of, args),), {k: of(x) for k, x in kwargs.items()}
-
-
-def _told(x: Any) -> Any:
-    """What an argument is told by; TypeError if that does not tell all."""
-    key: list[Any] = []
-    _spell(x, key, [])
-    return (*key,)
 
 
 def repeated(fun: F, moves: bool = False, numbers: bool = False) -> F:

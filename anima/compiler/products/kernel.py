@@ -191,7 +191,7 @@ class PackWriter:
                 pointer = self.b.gep(self.scalar, pointer, index)
         return pointer
 
-    def lanes(self, count: Value, body: Callable[[Value, Type, Value | None], None], sure: int = 0) -> None:
+    def lanes(self, count: Value, body: Callable[[Value, Type, Value | None], None]) -> None:
         """`body(j, type, mask)` over 0 <= j < count in vectors, and what is left masked or in shorter vectors."""
         b, width = self.b, self.width
         whole = b.op("and", count, i64(-width))
