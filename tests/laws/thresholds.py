@@ -45,6 +45,8 @@ THRESHOLDS = {
     "storage.apart": "OWN LEAST SHARE ENOUGH",
     "emitting.emit": "_INLINE _SPREAD _LONG _PART _LARGE _MANY",
     "emitting.control": "_OFTEN _FEW",
+    "lowering.index": "UNROLLED LEAST_INSIDE",
+    "products.blocking": "_FAR _NEAR _PACKED_ROWS",
 }
 # What blocks are made of takes arrays of megabytes: these are so small that a few hundred bytes are large.
 _TINY = {"LEAST": (1 << 7, 1 << 8, 1 << 10), "BLOCK": (1 << 6, 1 << 7, 1 << 9), "ROWS": (1, 2, 4), "BLOCKS": (2, 4),
