@@ -153,10 +153,10 @@ class MemoryAccess(Indices):
     def _own_lanes(self) -> Iterator[None]:
         """For access to memory that every lane has: what those without work do there means nothing, and instructions
         with masks are slow, unless lanes wait for others."""
-        mask = self.mask
-        self.mask = mask if self.apart else None
+        mask, last = self.mask, self.last
+        self.mask, self.last = mask if self.apart else None, None
         yield
-        self.mask = mask
+        self.mask, self.last = mask, last
 
     # -- addresses ------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class MemoryAccess(Indices):
             addresses = self._step(pointer, element, index.value)
         else:
             start = self._address(pointer, element, index)
-            addresses = self.b.gep(element, start, self.b.step(Type("i64", self.width), 0, index.step))
+            addresses = self.b.gep(element, start, self.steps(Type("i64", self.width), index.step))
         if small and self.mask is not None:
             first = self.b.splat(self.b.extract(addresses, 0), self.width)
             addresses = self.b.select(self.mask, addresses, first)
@@ -204,20 +204,21 @@ class MemoryAccess(Indices):
             return value if index.step == 1 else self._reversed(value)
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
-        if 2 <= index.step <= (2 if small else LONGEST) and not index.general and (
-                self.mask is None or (index.step > 2 and self.mask is self.active[0])):
-            return self._in_steps(type, self._address(pointer, scalar, index), index.step)
-        if index.step == 2 and not index.general and not small:
+        step = 0 if index.general or self.last is not None else index.step
+        if 2 <= step <= (2 if small else LONGEST) and (
+                self.mask is None or (step > 2 and self.mask is self.active[0])):
+            return self._in_steps(type, self._address(pointer, scalar, index), step)
+        if step == 2 and not small:
             address = self._address(pointer, scalar, index)
             both = b.masked_load(Type(scalar, 2 * self.width), address, self._even_lanes())
             return b.shuffle(both, b.undef(both.type), [2 * lane for lane in range(self.width)])
-        return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
+        return self._gather(type, pointer, scalar, index, None if small else self.mask, small)
 
     # -- what is clamped ------------------------------------------------------------------------
 
     def _masks_clamped(self, index: LaneIndex, bits: int) -> bool:
         """Whether elements from one to the next, beyond two ends the last ones, are loaded under a mask."""
-        if index.clamped is None or index.clamped[0].step != 1:
+        if index.clamped is None or index.clamped[0].step != 1 or self.last is not None:
             return False
         return any(f"+{f}" in self.b.module.features for f in (("avx512bw", "avx") if bits >= 32 else ("avx512bw",)))
 
@@ -360,7 +361,34 @@ class MemoryAccess(Indices):
             else:
                 self._store_active(value, address, mask, last=index.step == -1)
             return
-        b.scatter(value, self._addresses(pointer, scalar, index, small=False), self.mask)
+        self._scatter(value, pointer, scalar, index)
+
+    def _gather(self, type: Type, pointer: Value, element: str, index: LaneIndex, mask: Value | None,
+                small: bool = False, align: int | None = None) -> Value:
+        """The elements at each lane's own place."""
+        b = self.b
+        if not self._by_lane(index):
+            return b.gather(type, self._addresses(pointer, element, index, small), mask, align=align)
+        start, value = self._address(pointer, element, index), b.undef(type)
+        for lane in range(self.width):
+            place = self._step(start, element, self.lane(lane, index.step))
+            value = b.insert(value, b.load(type.element, place, align), lane)
+        return value
+
+    def _scatter(self, value: Value, pointer: Value, element: str, index: LaneIndex, align: int | None = None) -> None:
+        """Stores each lane's value at its own place."""
+        b = self.b
+        if not self._by_lane(index):
+            b.scatter(value, self._addresses(pointer, element, index, small=False), self.mask, align=align)
+            return
+        start = self._address(pointer, element, index)
+        for lane in range(self.width):
+            b.store(b.extract(value, lane), self._step(start, element, self.lane(lane, index.step)), align)
+
+    def _by_lane(self, index: LaneIndex) -> bool:
+        """Whether elements at places a known step apart are moved one by one. With AVX-512, one instruction moves them
+        all; elsewhere that makes no code quicker, and takes twice as long to compile."""
+        return self.mask is None and not index.general and "+avx512f" not in self.b.module.features
 
     def _store_active(self, value: Value, address: Value, mask: Value, last: bool = False) -> None:
         """Stores the active lanes, which are the first ones, or the `last`."""
@@ -406,10 +434,10 @@ class MemoryAccess(Indices):
             both = self._load_clamped(place.pointer, element, Type(scalar, 2 * self.width), index)
             return self._apart([both], range(self.width))
         if index.step != 1 or index.general:
-            reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
-                both = b.gather(Type("double", self.width), reals, self.mask, align=4)
+                both = self._gather(Type("double", self.width), place.pointer, element, index, self.mask, align=4)
                 return self._apart([b.cast("bitcast", both, Type(scalar, 2 * self.width))], range(self.width))
+            reals = self._addresses(place.pointer, element, index, small=False)
             imaginaries = b.gep(scalar, reals, 1)
             type = Type(scalar, self.width)
             return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
@@ -462,11 +490,11 @@ class MemoryAccess(Indices):
             return
         re, im = (b.splat(v, self.width) if v.type.width == 1 else v for v in value)
         if index.step != 1 or index.general:
-            reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
                 (both,) = self._pairs(re, im, 1)
-                b.scatter(b.cast("bitcast", both, Type("double", self.width)), reals, self.mask, align=4)
+                self._scatter(b.cast("bitcast", both, Type("double", self.width)), place.pointer, element, index, align=4)
             else:
+                reals = self._addresses(place.pointer, element, index, small=False)
                 b.scatter(re, reals, self.mask)
                 b.scatter(im, b.gep(scalar, reals, 1), self.mask)
             return

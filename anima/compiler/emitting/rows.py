@@ -239,10 +239,10 @@ class RowsInLanes(Squares):
               ) -> Value | None:
         """The address of one lane's elements, in the order of memory; `other` if the lane has no work, None if that is
         known. (Instructions with masks take a hundred times as long where they leave out what is no memory.)"""
-        line = replace(index, step=1, offset=index.offset + lane * index.step - (size - 1) * (by < 0))
+        line = replace(index, step=1, offset=index.offset - (size - 1) * (by < 0))
         types = part_types(place.dtype, 1)
         element = types[0].scalar if len(types) == 1 else f"[2 x {types[0].scalar}]"
-        address = self._address(place.pointer, element, line)
+        address = self._step(self._address(place.pointer, element, line), element, self.lane(lane, index.step))
         _, active = self.active
         if self.mask is None or other is None:
             return address

@@ -139,12 +139,28 @@ _COMPARE = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge":
 
 class Indices:
     """Index arithmetic on a builder; `width` is the number of lanes of the loop being written. `known` has the values
-    that were computed already in blocks that dominate this one."""
+    that were computed already in blocks that dominate this one; `last` is the last lane with an iteration of its own, if
+    those after it do its once more (None: all have one)."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.width = 1
         self.known: dict[object, Val] = {}
+        self.last: Value | None = None
+
+    def lane(self, number: int, step: int) -> Value:
+        """How far from the first lane's the place of a lane is, in steps of an affine index."""
+        if self.last is None or number == 0:
+            return i64(number * step)
+        return self._op("mul", self._op("min", self.last, i64(number)), i64(step))
+
+    def steps(self, type: Type, step: int) -> Value:
+        """So for all lanes."""
+        if self.last is None:
+            return self.b.step(type, 0, step)
+        last = self.last if type.scalar == "i64" else self.b.cast("trunc", self.last, type.element)
+        lanes = self.b.intrinsic("smin", self.b.step(type), self.b.splat(last, type.width))
+        return lanes if step == 1 else self.b.op("mul", lanes, self.b.const(type, step))
 
     def total(self, index: LaneIndex) -> Value:
         """The one number of a uniform index, that of the first lane of an affine one."""
@@ -169,7 +185,7 @@ class Indices:
             return base
         if index.step == 0:
             return b.splat(base, self.width)
-        steps = b.step(type, 0, index.step)
+        steps = self.steps(type, index.step)
         if constant_of(base) == 0:
             return steps
         return b.op("add", b.splat(base, self.width), steps)

@@ -4,9 +4,10 @@
       s add= x[j]                      for j in 960, 976, ... < 1000: lanes j + l < 1000 active
                                        s = s + (the sum of 4 accumulators of 16 lanes, pairwise)
 
-Where the machine has no masked instructions the rest runs one by one. A long body is not written twice:
-it gets masks in all of its rounds. A `while` runs until its last lane is done. How accumulators are
-combined depends on the program alone. Two rounds look for NaNs with one comparison.
+Where the machine has no masked instructions the rest runs one by one. A long body is not written twice: it gets masks
+in all of its rounds or, without such instructions, lanes beyond the last iteration do that one once more. A `while`
+runs until its last lane is done. How accumulators are combined depends on the program alone. Two rounds look for NaNs
+with one comparison.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from anima.compiler.emitting.control import Control
 from anima.compiler.emitting.held import elements_of
 from anima.compiler.emitting.interleave import runs
 from anima.compiler.emitting.value import COMPLEX_TYPES, ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
+from anima.compiler.ir.affine import steps
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
+    INDEX,
     Accumulate,
     Assign,
     Call,
@@ -32,12 +35,16 @@ from anima.compiler.ir.loops import (
     For,
     If,
     Let,
+    Load,
+    Local,
     NamedValue,
     Op,
     Stmt,
     Store,
     While,
+    lets_of,
     statements,
+    walk,
 )
 from anima.compiler.ir.neutral import neutral
 
@@ -93,7 +100,7 @@ class Vector(Control):
         if first.buffer in self.held or self.places[first.buffer].dtype in (*COMPLEX_TYPES, "bool"):
             return False
         index = self.index(first.index)
-        if index.general or index.step != len(run):
+        if index.general or index.step != len(run) or self.last is not None:
             return False
         self.store_next(first.buffer, index, [cast(Value, self.wide(self.stored_value(s.value))) for s in run])
         return True
@@ -214,6 +221,9 @@ class Vector(Control):
         if self.masks and (weight > _HEAVY or (count is not None and count < step)):
             self._masked(loop, extent, count, i64(0), once)
             return
+        if weight > _HEAVY and not once[0] and _may_repeat(loop):
+            self.counted(i64(0), extent.value, step, keys, loop.body, lambda i: self._repeating(loop, extent, i))
+            return
         main = i64(count - count % step) if count is not None else self.b.op(
             "sub", extent.value, self.b.op("urem", extent.value, i64(step)))
         self.counted(i64(0), main, step, keys, loop.body,
@@ -237,6 +247,14 @@ class Vector(Control):
             self.env[loop.index] = LaneIndex(ZERO, 1, 0, max(extent.hi - 1, 0), moving, offset + number * loop.width)
             self.block(loop.body)
         self.renamed, self.mask, self.width = outer_renamed, outer_mask, 1
+
+    def _repeating(self, loop: For, extent: LaneIndex, i: Value) -> None:
+        """A round whose lanes after the last iteration do that one once more."""
+        b = self.b
+        left = b.op("sub", extent.value, i)
+        self.last = b.intrinsic("smin", b.op("sub", left, i64(1)), i64(loop.width - 1))
+        self._round(loop, extent, i, [{}])
+        self.last = None
 
     def _masked(self, loop: For, extent: LaneIndex, count: int | None, start: Value,
                 totals: list[dict[str, str]]) -> None:
@@ -300,6 +318,15 @@ class Vector(Control):
             total = self.combine(op, dtype, low, high)
         key = self.renamed.get(name, name)
         self.env[key] = self.variable(self.combine(op, dtype, self.env[key], total))
+
+
+def _may_repeat(loop: For) -> bool:
+    """Whether an iteration, which adds to nothing, may as well be done in several lanes: what it loads and stores lies
+    nowhere side by side in the lanes."""
+    inside = list(statements(*loop.body))
+    lets, own = lets_of(inside, INDEX), {s.buffer for s in inside if isinstance(s, Local)}
+    return all(steps(node.index, lets).get(loop.index, 0) not in (1, -1) for node in walk(*loop.body)
+               if isinstance(node, (Load, Store)) and node.buffer not in own)
 
 
 def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, Expr]:
