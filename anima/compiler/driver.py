@@ -94,7 +94,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("interchange", interchange, "loops"),       # no steps of independent lanes, one after the other
         Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
-        Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
+        Pass("registers", partial(registers, target=target), "loops"),  # small arrays in loops are not in memory
         Pass("plan_buffers", plan_buffers, "loops"),     # temps have places
         Pass("stamp", stamp, "loops"),                   # under a profile, times are noted
     ]

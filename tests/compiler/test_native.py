@@ -214,6 +214,19 @@ def test_memory_masks_and_lanes() -> None:
     assert built(write)(2) == 41
 
 
+def test_long_blocks_are_cut_between_loads_and_stores() -> None:
+    """Vectors that take several registers count as several."""
+    def cuts(lanes: int, count: int) -> int:
+        b = ModuleBuilder("", 256).function("f", [Type("ptr")])
+        for _ in range(count):
+            b.store(b.load(Type("i64", lanes), b.params[0]), b.params[0])
+        b.place(b.label())  # another block starts anew
+        b.load(Type("i64"), b.params[0])
+        return b.text().count("asm sideeffect")
+
+    assert [cuts(4, 24), cuts(4, 100), cuts(16, 6), cuts(16, 25)] == [0, 4, 0, 3]
+
+
 def test_constants_of_a_module() -> None:
     def write(b: Builder, n: Value) -> None:
         table = b.module.constant("table", "i64", [3, 1, 4, 1, 5])

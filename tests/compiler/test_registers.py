@@ -29,6 +29,7 @@ from anima.compiler.ir.loops import (
     statements_outside,
 )
 from anima.compiler.ir.show_loops import check, show
+from anima.compiler.machine.target import target_of
 from anima.compiler.storage.accesses import Block, Covered
 from anima.compiler.storage.registers import registers
 from tests.compiler.loop_programs import at, c, f, ix, k, op, serial, vector
@@ -111,6 +112,17 @@ def test_small_arrays_that_only_some_steps_write(outer: str, branch: str, size: 
     with anima.disable_jit():
         want = f(jnp.asarray(x))
     anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), anima.jit(f)(x), want)
+
+
+@pytest.mark.parametrize("features, most", [("+avx512f,+avx512bw,+avx512dq,+avx512vl", 64), ("+avx2", 40), ("", 20)])
+def test_arrays_that_take_many_registers_stay_in_memory(features: str, most: int) -> None:
+    """Of 64-bit numbers, in vectors of 64, 32 and 16 bytes."""
+    target = target_of("x86_64-unknown-linux-gnu", "", features)
+    for size, held in ((most, True), (most + 1, False)):
+        y = Load("y", at("i"), "f64")
+        halve = Kernel("halve", (vector("i", size, Store("y", at("i"), op("mul", y, k(0.5, "f64"), dtype="f64"))),))
+        before = Program("p", (Buffer("y", "f64", size, "output"),), (serial("n", 10, halve),))
+        assert any(isinstance(s, Local) for s in statements(*registers(before, target).body)) == held
 
 
 def test_carry_computed_alike_is_one_vector() -> None:

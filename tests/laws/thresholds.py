@@ -40,7 +40,7 @@ THRESHOLDS = {
     "scheduling.prefetch": "_AHEAD _MOST",
     "scheduling.parallelize": "WORTH PIECE _BLOCK ENOUGH",
     "scheduling.interrupt": "_PERIOD _FIRST _SHORT",
-    "storage.registers": "LOOP LANES LEAST PRIVATE",
+    "storage.registers": "LOOP LANES LEAST PRIVATE VECTORS",
     "storage.accesses": "MOST LONGEST",
     "storage.apart": "OWN LEAST SHARE ENOUGH",
     "emitting.emit": "_INLINE _SPREAD _LONG _PART _LARGE _MANY",

@@ -37,6 +37,7 @@ LINE = 64    # bytes that are fetched at once
 _PIECES = 4   # most stores in place of one with a mask
 _WIDEST = 512  # bits of a vector: what is longer is loaded and stored in parts
 LONGEST = 8   # steps; elements that are further apart are gathered
+_NEAREST = 4  # so without AVX-512's shuffles, which take any order
 
 
 @record
@@ -205,7 +206,7 @@ class MemoryAccess(Indices):
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
         step = 0 if index.general or self.last is not None else index.step
-        if 2 <= step <= (2 if small else LONGEST) and (
+        if 2 <= step <= (2 if small else LONGEST if self._has_avx512() else _NEAREST) and (
                 self.mask is None or (step > 2 and self.mask is self.active[0])):
             return self._in_steps(type, self._address(pointer, scalar, index), step)
         if step == 2 and not small:
@@ -366,29 +367,37 @@ class MemoryAccess(Indices):
     def _gather(self, type: Type, pointer: Value, element: str, index: LaneIndex, mask: Value | None,
                 small: bool = False, align: int | None = None) -> Value:
         """The elements at each lane's own place."""
-        b = self.b
-        if not self._by_lane(index):
+        b, count = self.b, self._count_apart(index)
+        if not count:
             return b.gather(type, self._addresses(pointer, element, index, small), mask, align=align)
-        start, value = self._address(pointer, element, index), b.undef(type)
-        for lane in range(self.width):
+        start, value = self._address(pointer, element, index), b.const(type, 0) if self.mask else b.undef(type)
+        for lane in range(count):
             place = self._step(start, element, self.lane(lane, index.step))
             value = b.insert(value, b.load(type.element, place, align), lane)
         return value
 
     def _scatter(self, value: Value, pointer: Value, element: str, index: LaneIndex, align: int | None = None) -> None:
         """Stores each lane's value at its own place."""
-        b = self.b
-        if not self._by_lane(index):
+        b, count = self.b, self._count_apart(index)
+        if not count:
             b.scatter(value, self._addresses(pointer, element, index, small=False), self.mask, align=align)
             return
         start = self._address(pointer, element, index)
-        for lane in range(self.width):
+        for lane in range(count):
             b.store(b.extract(value, lane), self._step(start, element, self.lane(lane, index.step)), align)
 
-    def _by_lane(self, index: LaneIndex) -> bool:
-        """Whether elements at places a known step apart are moved one by one. With AVX-512, one instruction moves them
-        all; elsewhere that makes no code quicker, and takes twice as long to compile."""
-        return self.mask is None and not index.general and "+avx512f" not in self.b.module.features
+    def _has_avx512(self) -> bool:
+        return "+avx512f" in self.b.module.features
+
+    def _count_apart(self, index: LaneIndex) -> int:
+        """How many lanes, if they are known, have elements that are moved one by one, being a known step apart. With
+        AVX-512, one instruction moves them all; elsewhere that makes no code quicker, and takes twice as long to
+        compile."""
+        mask, active = self.active
+        if index.general or self._has_avx512() or (self.mask is not None and (
+                self.mask is not mask or not isinstance(active, int))):
+            return 0
+        return self.width if self.mask is None else active  # type: ignore[return-value]
 
     def _store_active(self, value: Value, address: Value, mask: Value, last: bool = False) -> None:
         """Stores the active lanes, which are the first ones, or the `last`."""
@@ -492,7 +501,8 @@ class MemoryAccess(Indices):
         if index.step != 1 or index.general:
             if scalar == "float":  # both parts as one number
                 (both,) = self._pairs(re, im, 1)
-                self._scatter(b.cast("bitcast", both, Type("double", self.width)), place.pointer, element, index, align=4)
+                whole = b.cast("bitcast", both, Type("double", self.width))
+                self._scatter(whole, place.pointer, element, index, align=4)
             else:
                 reals = self._addresses(place.pointer, element, index, small=False)
                 b.scatter(re, reals, self.mask)

@@ -139,8 +139,8 @@ _COMPARE = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge":
 
 class Indices:
     """Index arithmetic on a builder; `width` is the number of lanes of the loop being written. `known` has the values
-    that were computed already in blocks that dominate this one; `last` is the last lane with an iteration of its own, if
-    those after it do its once more (None: all have one)."""
+    that were computed already in blocks that dominate this one; `last` is the last lane with an iteration of its own,
+    if those after it do its once more (None: all have one)."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b

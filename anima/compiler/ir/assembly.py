@@ -91,6 +91,7 @@ class Value:
 
 Operand = Value | int | float
 _SPILLS = 100  # lines of a function that may need more registers than there are
+_ACCESSES = 50  # loads and stores of vectors that LLVM may look at together
 _PERMUTED = {"float": "ps", "double": "pd", "i32": "d", "i64": "q"}  # what instructions call elements
 
 
@@ -129,7 +130,7 @@ class Builder:
     `params` are the function's parameters; `block` is the label of the block being written.
     """
 
-    __slots__ = ("_allocas", "_count", "_header", "_phis", "block", "lines", "module", "name", "params")
+    __slots__ = ("_accesses", "_allocas", "_count", "_header", "_phis", "block", "lines", "module", "name", "params")
 
     def __init__(self, module: ModuleBuilder, name: str, header: str, params: list[Value]) -> None:
         self.module = module
@@ -141,6 +142,7 @@ class Builder:
         self._allocas: list[str] = []
         self._phis: list[tuple[int, Phi]] = []
         self._count = 0
+        self._accesses = 0
 
     def text(self) -> str:
         """The function's LLVM text."""
@@ -309,11 +311,13 @@ class Builder:
     def load(self, type: Type, pointer: Value, align: int | None = None, meta: str = "") -> Value:
         """Load; `align` in bytes defaults to one element's size; `meta` as `"!alias.scope !1"`."""
         align = align or max(type.bits // 8, 1)
+        self._accessed(type)
         return self.assign(f"load {type.text}, {pointer}, align {align}{', ' + meta if meta else ''}", type)
 
     def store(self, value: Value, pointer: Value, align: int | None = None, meta: str = "") -> None:
         """Store; `align` in bytes defaults to one element's size."""
         align = align or max(value.type.bits // 8, 1)
+        self._accessed(value.type)
         self.line(f"store {value}, {pointer}, align {align}{', ' + meta if meta else ''}")
 
     def masked_load(self, type: Type, pointer: Value, mask: Value, other: Operand = 0,
@@ -323,13 +327,24 @@ class Builder:
         full = f"llvm.masked.load.{type.mangled}.p0"
         self.module.declare(full, [Type("ptr"), Type("i32"), mask.type, type], type)
         args = f"{pointer}, i32 {align or max(type.bits // 8, 1)}, {mask}, {other}"
+        self._accessed(type)
         return self.assign(f"call {type.text} @{full}({args})", type)
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
         """Store the lanes where `mask`."""
         full = f"llvm.masked.store.{value.type.mangled}.p0"
         self.module.declare(full, [value.type, Type("ptr"), Type("i32"), mask.type], None)
+        self._accessed(value.type)
         self.line(f"call void @{full}({value}, {pointer}, i32 {align or max(value.type.bits // 8, 1)}, {mask})")
+
+    def _accessed(self, type: Type) -> None:
+        """Before a load or a store: cuts long blocks into parts of which none has many of them. The time that LLVM
+        takes to find what may be in which order grows with the square of their number."""
+        size = type.width * type.bits
+        self._accesses += max(size // self.module.vector_bits, 1) if self.module.vector_bits else 0
+        if self._accesses >= _ACCESSES:
+            self._accesses = 0
+            self.line('call void asm sideeffect "", ""()')
 
     def prefetch(self, pointer: Value) -> None:
         """Bring near what is at an address that will be read, if there is anything."""
@@ -414,6 +429,7 @@ class Builder:
         """Start the block `label` here."""
         self.lines.append(f"{label}:")
         self.block = label
+        self._accesses = 0
 
     def branch(self, label: str) -> None:
         """Jump."""

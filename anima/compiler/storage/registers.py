@@ -23,9 +23,11 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from anima.compiler.emitting.value import itemsize
 from anima.compiler.ir.groups import LARGE
 from anima.compiler.ir.loops import (
     INDEX,
+    PARTS,
     Again,
     Call,
     Const,
@@ -49,6 +51,7 @@ from anima.compiler.ir.loops import (
     walk,
     with_blocks,
 )
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.choices import without_branches
 from anima.compiler.scheduling.vectorize import fits, names_in
 from anima.compiler.storage.accesses import LARGEST, LONGEST, Block, Covered, Mode, block_of, marked, unrolled_size
@@ -61,19 +64,20 @@ LOOP = 700        # statements of a loop's kernels, written out: more are too ma
 LANES = 3000      # ... but those of lanes: what has no register lies lane beside lane
 LEAST = 8         # lanes that are worth a vector
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
+VECTORS = 10      # that a buffer may take
 
 
-def registers(program: Program, largest: int = LARGEST) -> Program:
+def registers(program: Program, target: Target | None = None, largest: int = LARGEST) -> Program:
     """Holds the small arrays of each loop outside of kernels in registers, and rows of accumulators in kernels; those
-    of loops in order, if they have at most `largest` elements."""
+    of loops in order, if they have at most `largest` elements, in few of the `target`'s registers."""
     if any(isinstance(s, (For, While)) for s in statements_outside(program.body)):
-        program = _loops(program, largest)
+        program = _loops(program, largest, None if target is None else VECTORS * target.vector_bytes)
     body = hold_rows(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
-def _loops(program: Program, largest: int) -> Program:
-    worker = _Worker(program, largest)
+def _loops(program: Program, largest: int, most_bytes: int | None) -> Program:
+    worker = _Worker(program, largest, most_bytes)
     body = worker.top(program.body)
     held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
     own = own_buffers(body, worker.buffers)
@@ -93,9 +97,10 @@ class _Plan:
 
 
 class _Worker:
-    def __init__(self, program: Program, largest: int) -> None:
+    def __init__(self, program: Program, largest: int, most_bytes: int | None) -> None:
         self.buffers = {b.name: b for b in program.buffers}
         self.largest = largest
+        self.most_bytes = most_bytes
         self.count = 0
 
     def top(self, stmts: Sequence[Stmt], outside: Set[str] = frozenset()) -> tuple[Stmt, ...]:
@@ -168,6 +173,11 @@ class _Worker:
         return ([*declared, *locals_, *_copies(before), stmt, *_copies(after)],
                 {name for name in plan.buffers if live.get(name, name) in in_the_way})
 
+    def in_few(self, name: str) -> bool:
+        """Whether a buffer, or each part of complex numbers, takes few registers."""
+        b = self.buffers[name]
+        return self.most_bytes is None or b.size * itemsize(PARTS.get(b.dtype, b.dtype)) <= self.most_bytes
+
     def local(self, name: str, new: str, mode: Mode) -> Local:
         return Local(new, self.buffers[name].dtype, self.buffers[name].size, mode)
 
@@ -186,7 +196,7 @@ class _Worker:
         parallel = isinstance(loop, For) and loop.kind == "parallel"
         largest = LARGEST if parallel else self.largest
         small = {n for n in stored if n in self.buffers and 0 < self.buffers[n].size <= largest
-                 and self.buffers[n].role in ("temp", "output")} - without
+                 and self.buffers[n].role in ("temp", "output") and (parallel or self.in_few(n))} - without
         for b in blocks:
             unable = b.is_kernel and b.sizes["elements"] is None and b.sizes["lanes"] is None
             small -= b.banned | b.open | (b.touches if unable else set())
