@@ -10,6 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.compiler.machine import native
 from anima.runtime.executable import compile_program
 from tests.compiler import results
@@ -32,7 +33,8 @@ def test_bits(name: str) -> None:
 @pytest.mark.parametrize("fun", [
     lambda x: (jnp.linalg.eigh(x + x.mT), jnp.linalg.inv(x)),
     lambda x: (jnp.linalg.svd(x), jnp.arange(x.shape[0])[:, None] % 3 + jnp.linalg.det(x)[:, None]),
-], ids=["eigh", "svd"])
+    lambda x: (lax.igamma(abs(x), x * x), lax.lgamma(x) * jnp.tanh(x)),
+], ids=["eigh", "svd", "igamma"])
 def test_lanes_after_the_last_change_nothing(fun: Callable[..., Any], width: int) -> None:
     """Where no instructions have masks, these do once more what the last one does."""
     full = np.random.default_rng(0).normal(size=(19, 3, 3)).astype(np.float32)

@@ -13,7 +13,7 @@ two registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anima.compiler.emitting.interleave import interleaved
@@ -401,10 +401,16 @@ class MemoryAccess(Indices):
 
     def _store_active(self, value: Value, address: Value, mask: Value, last: bool = False) -> None:
         """Stores the active lanes, which are the first ones, or the `last`."""
-        active = self.active[1]
-        if not isinstance(active, int) or self.mask is not self.active[0] or not self._store_pieces(
+        active, b = self.active[1], self.b
+        if not isinstance(active, int) and self.mask is self.active[0] and not self._has_avx512():
+            self.either(b.cmp("eq", active, i64(self.width)), lambda: b.store(value, address),
+                        lambda: b.masked_store(value, address, mask))
+        elif not isinstance(active, int) or self.mask is not self.active[0] or not self._store_pieces(
                 value, address, active, self.width - active if last else 0):
-            self.b.masked_store(value, address, mask)
+            b.masked_store(value, address, mask)
+
+    def either(self, condition: Value | None, usual: Callable[[], None], rare: Callable[[], None]) -> None:
+        raise NotImplementedError
 
     def _store_first(self, value: Value, address: Value, numbers: int, part: int) -> None:
         """Stores what is of active lanes, see `_first`."""

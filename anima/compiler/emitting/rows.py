@@ -122,11 +122,11 @@ class RowsInLanes(Squares):
             for stmt in stores:
                 self.store(stmt.buffer, self.index(stmt.index), stored(stmt, number))
 
-        self._either(whole, load, lambda: each_row(load_one))
+        self.either(whole, load, lambda: each_row(load_one))
         each_row(compute, self.carried(loop.body))
-        self._either(whole, store, lambda: each_row(store_one))
+        self.either(whole, store, lambda: each_row(store_one))
 
-    def _either(self, condition: Value | None, usual: Callable[[], None], rare: Callable[[], None]) -> None:
+    def either(self, condition: Value | None, usual: Callable[[], None], rare: Callable[[], None]) -> None:
         """What is to be done if a condition holds (None: it does), and else."""
         if condition is None:
             usual()

@@ -5,9 +5,9 @@
                                        s = s + (the sum of 4 accumulators of 16 lanes, pairwise)
 
 Where the machine has no masked instructions the rest runs one by one. A long body is not written twice: it gets masks
-in all of its rounds or, without such instructions, lanes beyond the last iteration do that one once more. A `while`
-runs until its last lane is done. How accumulators are combined depends on the program alone. Two rounds look for NaNs
-with one comparison.
+in all of its rounds or, without such instructions, lanes beyond the last iteration do that one once more; with AVX2,
+whose masks are slow, a very long one gets them. A `while` runs until its last lane is done. How accumulators are
+combined depends on the program alone. Two rounds look for NaNs with one comparison.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.neutral import neutral
 
+_WORDS = frozenset(("f32", "i32", "u32", "f64", "i64", "u64"))
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
+_HEAVIER = 100   # ... on machines where masks cost a little
 _LIGHT = 2.5     # below: reductions run in four accumulators, to hide the latency of the additions
 _MEDIUM = 6.0    # below: in two
 
@@ -221,6 +223,9 @@ class Vector(Control):
         if self.masks and (weight > _HEAVY or (count is not None and count < step)):
             self._masked(loop, extent, count, i64(0), once)
             return
+        if weight > _HEAVIER and not once[0] and self._may_mask(loop):
+            self._masked(loop, extent, count, i64(0), once)
+            return
         if weight > _HEAVY and not once[0] and _may_repeat(loop):
             self.counted(i64(0), extent.value, step, keys, loop.body, lambda i: self._repeating(loop, extent, i))
             return
@@ -255,6 +260,15 @@ class Vector(Control):
         self.last = b.intrinsic("smin", b.op("sub", left, i64(1)), i64(loop.width - 1))
         self._round(loop, extent, i, [{}])
         self.last = None
+
+    def _may_mask(self, loop: For) -> bool:
+        """Whether what a loop loads and stores lies side by side in the lanes, as numbers that AVX has masks for."""
+        inside = list(statements(*loop.body))
+        lets, own = lets_of(inside, INDEX), {s.buffer for s in inside if isinstance(s, Local)} | self.held.keys()
+        accesses = [(steps(n.index, lets).get(loop.index, 0), n.dtype if isinstance(n, Load) else n.value.dtype)
+                    for n in walk(*loop.body) if isinstance(n, (Load, Store)) and n.buffer not in own]
+        return "+avx" in self.b.module.features and all(
+            step == 0 or (step == 1 and dtype in _WORDS) for step, dtype in accesses)
 
     def _masked(self, loop: For, extent: LaneIndex, count: int | None, start: Value,
                 totals: list[dict[str, str]]) -> None:
