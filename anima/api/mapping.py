@@ -102,7 +102,7 @@ def _cut_alike(fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[in
 
 
 def _mapped_axis(size: int, name: Any, spmd: tuple[Any, ...], typed: tuple[Any, ...]) -> int:
-    if spmd and typed:
+    if spmd and typed and spmd != typed:
         raise ValueError("Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axes can be given to vmap, "
                          f"got spmd_axis_name={spmd} and arrays that are cut along {typed}.")
     return Axis(size, name, spmd, typed=typed) if spmd or typed or name is not None else size

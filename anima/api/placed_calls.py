@@ -26,7 +26,7 @@ from anima.core.elsewhere import machine_of, run
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.layout import Format
-from anima.core.mesh import current_mesh
+from anima.core.mesh import Mesh, current_mesh
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
     CONSTANT,
@@ -36,7 +36,7 @@ from anima.core.placement import (
     elsewhere,
     is_abstract,
     made_at,
-    mesh_of,
+    meshes_of,
     moved,
     pins,
     place,
@@ -267,10 +267,10 @@ class Places:
         said = [*ins, *(s for text, s in self.pins if text != CONSTANT), *outs]
         if not any(s is not None for s in said):
             said = [s for _, s in self.pins]
-        mesh = mesh_of(said)
+        meshes = meshes_of(said)
         free = [None] * (len(self.closed.in_avals) - len(ins))  # what the function closes over, as the first arguments
         kinds = memories(self.closed, (*free, *map(memory_of, ins)))
-        if mesh is None:
+        if not meshes:
             single = next((s for s in said if s is not None), None)
             for tell in self.watchers:
                 tell(single or elsewhere(0)[0] or WHOLE)
@@ -278,9 +278,20 @@ class Places:
                 return [None if k is None else in_memory(WHOLE, k) for k in kinds]
             return None if single is None else [in_memory(single, k) if o is None else o
                                                 for o, k in zip(outs, kinds, strict=True)]
-        specs = propagate(self.closed, mesh, [*free, *ins])
-        return [in_memory(completed(mesh, a, spec), k) if out is None else out
-                for a, spec, out, k in zip(avals, specs, outs, kinds, strict=True)]
+        found = self._propagated(meshes, [*free, *ins])
+        return [in_memory(s, k) if out is None else out for s, out, k in zip(found, outs, kinds, strict=True)]
+
+    def _propagated(self, meshes: Sequence[Mesh], ins: Sequence[Sharding | None]) -> list[NamedSharding]:
+        """How the results are cut, along the axes of the first mesh that has some for them."""
+        found: list[NamedSharding] = []
+        for k, mesh in enumerate(meshes):
+            specs = propagate(self.closed, mesh, ins, tells=not k)
+            new = [completed(mesh, a, spec) for a, spec in zip(self.closed.out_avals, specs, strict=True)]
+            found = [b if a.is_fully_replicated and not b.is_fully_replicated else a
+                     for a, b in zip(found or new, new, strict=True)]
+            if not any(s.is_fully_replicated for s in found):
+                break
+        return found
 
     def put(self, outs: Sequence[Any]) -> list[Any]:
         """The results of a call that is transformed, on the single devices where they are to be: programs say nothing

@@ -38,7 +38,8 @@ def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback:
     Args:
       shape: the shape of the whole.
       sharding: a sharding, or a `Format` with one.
-      data_callback: from the index of a part, a tuple of slices of the whole, to its elements, an array-like.
+      data_callback: from the index of a part, a tuple of slices of the whole, to its elements, an array-like. Called
+        once for each device, and once in all for what is the same on all devices.
       dtype: what their type must be; None: whatever it is.
 
     Raises:
@@ -52,7 +53,8 @@ def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback:
     """
     shape, sharding = tuple(shape), _sharding(sharding)
     parts = []
-    for index in sharding.addressable_devices_indices_map(shape).values():
+    places = list(sharding.addressable_devices_indices_map(shape).values())
+    for index in places[:1] if sharding.is_fully_replicated else places:
         part = data_callback(index)
         if isinstance(part, Tracer):
             raise UnexpectedTracerError("make_array_from_callback: the callback returned an array that is traced, "
@@ -60,6 +62,8 @@ def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback:
         aval = aval_of(part)
         parts.append(convert(part, aval.dtype, False) if isinstance(part, ConcreteArray) else
                      ConcreteArray(np.array(part, aval.dtype, order="C"), ShapedArray(aval.shape, aval.dtype)))
+    if sharding.is_fully_replicated:
+        parts *= len(places)
     return _whole("make_array_from_callback", shape, sharding, parts, dtype)
 
 

@@ -138,9 +138,14 @@ def _ordered(sharding: Sharding) -> tuple[str, list[int]]:
     return min(d.platform for d in sharding.device_set), sorted(d.id for d in sharding.device_set)
 
 
+def meshes_of(shardings: Sequence[Sharding | None]) -> list[Mesh]:
+    """The meshes of shardings, each once, in their order."""
+    return list(dict.fromkeys(s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)))
+
+
 def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:
     """The mesh of the first sharding that has one."""
-    return next((s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)), None)
+    return next(iter(meshes_of(shardings)), None)
 
 
 def completed(mesh: Mesh, aval: ShapedArray, spec: PartitionSpec) -> NamedSharding:

@@ -335,13 +335,14 @@ def _agreed(candidates: Sequence[Axes]) -> Axes:
 
 
 def propagate(closed: ClosedJaxpr, mesh: Mesh | AbstractMesh,
-              shardings: Sequence[Sharding | None]) -> list[PartitionSpec]:
-    """How the results of a program are cut on a mesh, given the shardings of its arguments (None: not known)."""
+              shardings: Sequence[Sharding | None], *, tells: bool = True) -> list[PartitionSpec]:
+    """How the results of a program are cut on a mesh, given the shardings of its arguments (None: not known); functions
+    that watch values are told of these if `tells`."""
     graph = Propagation(mesh)
     args = [graph.value(a, s) for a, s in zip(closed.in_avals, shardings, strict=True)]
     outs = graph.program(closed.jaxpr, closed.consts, args)
     graph.run()
-    for tell, value in graph.watched:
+    for tell, value in graph.watched if tells else ():
         tell(NamedSharding(mesh, value.spec()))
     return [PartitionSpec() if out is None else out.spec() for out in outs]
 

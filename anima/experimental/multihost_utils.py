@@ -82,9 +82,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         raise ValueError("broadcast_one_to_all: no process is the source, as there is this one alone.")
 
     def send(x: Any) -> np.ndarray:
-        value = np.asarray(as_array(x), order="C")
         if _alone():
-            return value
+            return np.asarray(x)
+        value = np.asarray(as_array(x), order="C")
         words = value.reshape(-1).view(np.uint8) if source else np.zeros(value.nbytes, np.uint8)
         return _exchanged("broadcast_one_to_all", "add", words, words.shape).view(value.dtype).reshape(value.shape)
 
@@ -93,8 +93,11 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """What all processes have, as NumPy arrays with a new leading axis of the processes, or, if `tiled` (or if they
-    have no axes), one after the other along the first axis. Of an array that is cut over processes, the whole."""
+    have no axes), one after the other along the first axis. Of an array that is cut over processes, the whole. Where
+    there is one process, its own arrays, with the dtypes that NumPy has for them."""
     def gather(x: Any) -> np.ndarray:
+        if _alone():
+            return np.asarray(x) if tiled else np.asarray(x)[None]
         if isinstance(x, PlacedArray) and spreads(x.sharding):
             return np.asarray(device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec())))
         found = _gathered("process_allgather", np.asarray(as_array(x)))

@@ -22,7 +22,8 @@ from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.dims import Point, point_of
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Primitive, ShardingRule, Zero
+from anima.core.sharding_rules import leading
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops import shape as sh
@@ -67,6 +68,11 @@ class KeyPrimitive(Primitive):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         (keys,), (dim,) = args, dims
         return self.bind(_front(keys, dim), **params), 0
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        """Each key by itself: the dimensions of the keys go along; those of their words, and of what is made of each,
+        come after them and are whole."""
+        return leading(min(len(a.shape) for a in (*avals, *outs)), avals, outs)
 
 
 @functools.lru_cache(maxsize=1024)

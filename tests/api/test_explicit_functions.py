@@ -133,6 +133,7 @@ def test_mapped_dimensions_that_are_cut_stay_so(fun: Any, found: str, jit: Any) 
         assert str(anima.typeof(out)) == found
         with pytest.raises(ValueError, match="Only one of spmd_axis_name"):
             anima.vmap(fun, spmd_axis_name="y")(x)
+        assert str(anima.typeof(jit(anima.vmap(fun, spmd_axis_name="x"))(x))) == found
         alone = jnp.stack([fun(reshard(row, P("y"))) for row in X])
     np.testing.assert_allclose(out, alone, rtol=1e-6)
 

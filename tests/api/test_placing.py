@@ -18,7 +18,7 @@ HERE = jnp.ones(()).sharding
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_parts_by_callback() -> None:
+def test_parts_by_callback(eight_devices: list[anima.Device]) -> None:
     asked: list[Any] = []
 
     def part(index: Any) -> np.ndarray:
@@ -30,6 +30,13 @@ def test_parts_by_callback() -> None:
     assert asked == [(slice(None), slice(None))] * 2
     made = anima.make_array_from_callback((), HERE, lambda index: 3)
     assert made.dtype == np.int32 and not made.weak_type
+    asked.clear()
+    mesh = anima.make_mesh((2, 4), ("x", "y"), devices=eight_devices)
+    for spec, calls in ((anima.P(), 1), (anima.P("x"), 8)):
+        made = anima.make_array_from_callback((2, 3), anima.NamedSharding(mesh, spec), part)
+        np.testing.assert_array_equal(made, X)
+        assert (len(asked), made.sharding.spec) == (calls, spec)
+        asked.clear()
     own = X.copy()
     array = anima.make_array_from_callback((2, 3), HERE, lambda index: own)
     own[:] = 0

@@ -67,6 +67,8 @@ def test_results_lie_on_the_devices(eight_devices: list[anima.Device]) -> None:
     assert same.sharding.is_fully_replicated and (split * 2).sharding.spec == anima.P(None, "i")
     assert anima.vmap(anima.pmap(lambda a: a, "i"))(X[None]).sharding.spec == anima.P(None, "i")
     assert anima.grad(lambda x: f(x)[0].sum())(X).sharding.spec == anima.P("i")
+    rows = anima.NamedSharding(anima.sharding.Mesh(eight_devices, "rows"), anima.P("rows"))
+    assert f(anima.device_put(X, rows))[0].sharding == split.sharding  # wherever the arguments were
 
 
 def test_keywords_and_trees() -> None:

@@ -375,3 +375,33 @@ def test_places_that_are_asked_for_one_by_one(places: tuple[Any, Any], scope: Sc
             outs = fun(given)
             assert [o.devices() for o in outs] == [{scope.D[3]}] * 2
             np.testing.assert_array_equal(outs[1], X * 2)
+
+
+def test_results_on_another_mesh_than_the_arguments(scope: Scope) -> None:
+    rows = NamedSharding(Mesh(scope.D, "r"), P("r"))
+    x, told = anima.device_put(X, rows), []
+
+    def f(x: Any) -> Any:
+        anima.debug.inspect_array_sharding(x * 3, callback=told.append)
+        return lax.with_sharding_constraint(x * 2, scope.N("x", "y")) + 1, x * 4, x.sum()
+
+    found = anima.jit(f)(x)
+    assert [y.sharding for y in found] == [scope.N("x", "y"), rows, NamedSharding(rows.mesh, P())]
+    assert told == [rows]
+    np.testing.assert_array_equal(found[0], X * 2 + 1)
+    one, other = anima.jit(lambda a, b: (a + 1, b + 1))(x, scope.b)
+    assert (one.sharding, other.sharding) == (rows, scope.b.sharding)
+
+
+@pytest.mark.parametrize("jit", [anima.jit, lambda f: f])
+@pytest.mark.parametrize("fun", [
+    anima.random.key_data, lambda k: anima.random.wrap_key_data(anima.random.key_data(k)), anima.random.clone,
+    anima.vmap(anima.random.normal), anima.vmap(lambda k: anima.random.split(k, 3)),
+    anima.vmap(lambda k: anima.random.fold_in(k, 3)), anima.vmap(lambda k: anima.random.permutation(k, 4))],
+    ids=range(7))
+def test_what_is_drawn_from_keys_is_cut_as_they_are(scope: Scope, fun: Any, jit: Any) -> None:
+    keys = anima.random.split(anima.random.key(3), 8)
+    for sharding in (scope.N("x"), scope.E("x")):
+        found, alone = jit(fun)(anima.device_put(keys, sharding)), fun(keys)
+        assert found.sharding.is_equivalent_to(sharding, found.ndim)
+        assert found.dtype == alone.dtype and bool((found == alone).all())

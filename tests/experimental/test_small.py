@@ -103,7 +103,9 @@ def test_one_process_agrees_with_itself() -> None:
     gathered = multihost_utils.process_allgather(values)
     assert (gathered["a"].shape, gathered["b"].shape) == ((1, 2), (1,))
     tiled = multihost_utils.process_allgather(values, tiled=True)
-    assert (tiled["a"].shape, tiled["b"].shape) == ((2,), (1,))
+    assert (tiled["a"].shape, tiled["b"].shape) == ((2,), ())
+    for get in (multihost_utils.process_allgather, multihost_utils.broadcast_one_to_all):
+        assert get(np.arange(3.0)).dtype == np.float64  # as this process has it
     mesh = anima.sharding.Mesh(anima.devices()[:1], "x")
     for spec, known in ((anima.P("x"), anima.P("x")), (None, anima.P())):
         for change in (multihost_utils.host_local_array_to_global_array,

@@ -150,6 +150,18 @@ def test_a_product_of_parts_is_one_product_and_one_sum() -> None:
     assert sent(lambda a, b: a.T @ b, (P("x"), P("x")), A, B) == [("psum", ("x",), 2 * 16 * 32 * 4 * 3 / 4)]
 
 
+def test_each_device_draws_from_its_own_keys() -> None:
+    keys = anima.random.split(anima.random.key(0), 8)
+
+    def f(keys: Any) -> Any:
+        return jnp.sum(anima.vmap(lambda k: anima.random.normal(anima.random.fold_in(k, 1), (3,)))(keys), 0)
+
+    assert sent(f, (P("x"),), keys) == [("psum", ("x",), 2 * 3 * 4 * 3 / 4)]
+    placed = NamedSharding(mesh_of(4, 2), P("x"))
+    found = anima.jit(f, in_shardings=placed).lower(keys).partitioned(anima.device_put(keys, placed))
+    np.testing.assert_allclose(found, f(keys), rtol=1e-5)
+
+
 def test_what_is_wanted_in_parts_is_summed_into_parts() -> None:
     def f(a: Any, b: Any) -> Any:
         return lax.with_sharding_constraint(a.T @ b, NamedSharding(mesh_of(4, 2), P("x")))
