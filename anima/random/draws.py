@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from anima.core.trace import aval_of
 from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape, broadcast_in_dim
 from anima.ops.placing import as_asked
+from anima.ops.shape import reshape
 from anima.random.keys import check_key, draw_keys, use
 from anima.random.primitives import random_bits_p
 
@@ -132,6 +134,8 @@ def draw_bits(key: Any, bit_width: int, shape: Shape) -> Any:
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Numbers uniform in [minval, maxval); the bounds broadcast to `shape`.
 
+    For the shape (), they may be arrays of one element: the number has the shape of minval then.
+
     Differs from JAX: a finite maxval is never returned, not even where the interval holds so few floats that the
     scaled number would be rounded to it. Where maxval - minval overflows, numbers are infinite or NaN, as JAX's.
 
@@ -139,6 +143,16 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     Array([0.21629536, 0.8041241 ], dtype=float32)
     """
     shape, dtype = as_shape(shape), float_dtype("uniform", dtype)
+    lower, upper = aval_of(minval).shape, aval_of(maxval).shape
+    if not shape and (lower or upper) and math.prod(lower) == math.prod(upper) == 1:
+        minval, maxval = reshape(minval, ()), reshape(maxval, ())
+    else:
+        lower = shape
+    return reshape(_uniform(key, shape, dtype, minval, maxval), lower)
+
+
+def _uniform(key: Any, shape: Shape, dtype: Any, minval: Any, maxval: Any) -> Any:
+    """`uniform` for a shape and a dtype that have been checked."""
     drawn = draw_uniform(key, shape, dtype, minval, maxval)
     if _is_unit(minval, maxval):
         return drawn

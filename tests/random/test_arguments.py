@@ -82,6 +82,17 @@ def test_bounds_broadcast_to_the_shape(shape: tuple[int, ...]) -> None:
 
 # ---------------------------------------------------------------- bounds
 
+def test_a_uniform_number_between_arrays_of_one_element() -> None:
+    one = R.uniform(KEY, (), minval=2.0, maxval=5.0)
+    for low, high, shape in (([2.0], [5.0], (1,)), ([2.0], 5.0, (1,)), ([[2.0]], [[5.0]], (1, 1)), (2.0, [5.0], ())):
+        for run in (lambda f: f, anima.jit):
+            got = run(lambda low, high: R.uniform(KEY, (), "float32", low, high))(jnp.array(low), jnp.array(high))
+            assert got.shape == shape
+            np.testing.assert_array_equal(got.reshape(()), one)
+    with pytest.raises(ValueError, match="incompatible shapes"):
+        R.uniform(KEY, (), minval=jnp.zeros(2))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_uniform_numbers_of_no_interval_are_the_lower_bound(dtype: str, x64: None) -> None:
     for low, high in ((2.0, 1.0), (1.0, 1.0), (-1.5, -3.0), (0.0, -0.0), (1.0, -INF)):

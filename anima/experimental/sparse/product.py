@@ -289,8 +289,9 @@ def values_at(mat: BCOO, v: Any) -> Array:
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The elementwise product of two BCOO arrays of one shape, or that broadcast to one: stored where `lhs` is, or
-    where `rhs` is, if only that one has the shape.
+    """The elementwise product of two BCOO arrays of one shape, or that broadcast to one.
+
+    Stored where `lhs` is, or where `rhs` is, if only that one has the shape; else as one entry for each pair of theirs.
     """
     out_shape = np.broadcast_shapes(lhs.shape, rhs.shape)
     lhs, rhs = _of_rank(lhs, len(out_shape)), _of_rank(rhs, len(out_shape))
@@ -300,8 +301,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     if parts_of(lhs)[1] != sizes and parts_of(rhs)[1] == sizes:
         lhs, rhs = rhs, lhs
     if parts_of(lhs)[1] != sizes:
-        raise NotImplementedError(f"The product of sparse arrays of shapes {lhs.shape} and {rhs.shape} is implemented "
-                                  "where one of them has the sparse dimensions of the result.")
+        return _by_pairs(lhs, rhs, out_shape)
     columns = [c for c, (n, m) in enumerate(zip(parts_of(rhs)[1], sizes, strict=True)) if n == m]
     kept = np.array(columns, np.int32)
     limits, batch = [sizes[c] for c in columns], out_shape[:n_batch]
@@ -325,11 +325,39 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     ld, li = spread(lhs)
     rd, ri = spread(rhs)
     ld, li, rd, ri = (jnp.broadcast_to(x, (*batch, *x.shape[n_batch:])) for x in (ld, li, rd, ri))
+    meant = inside(ri, parts_of(rhs)[1])  # also in dimensions of size 1, which `kept` leaves out
+    rd = jnp.where(meant.reshape(*meant.shape, *(1,) * n_dense), rd, jnp.zeros((), rd.dtype))
     for _ in range(n_batch):
         there = vmap(there)
     found = there(rd, li[..., kept], ri[..., kept]) if lhs.nse else rd[..., :0] * 0
     data = ld * found if lhs.nse else ld
     return BCOO((data, li), shape=out_shape, indices_sorted=lhs.indices_sorted, unique_indices=lhs.unique_indices)
+
+
+def _by_pairs(lhs: BCOO, rhs: BCOO, out_shape: Shape) -> BCOO:
+    """The elementwise product of arrays of one layout, each pair of whose entries may meet at one place."""
+    n_batch, n_sparse = lhs.n_batch, lhs.n_sparse
+    ones, others = parts_of(lhs)[1], parts_of(rhs)[1]
+    sizes, batch = out_shape[n_batch: n_batch + n_sparse], out_shape[:n_batch]
+    index_dtype = jnp.result_type(lhs.indices, rhs.indices)
+
+    def products(x: Any, i: Any, y: Any, j: Any) -> tuple[Any, Any]:
+        meet = inside(i, ones)[:, None] & inside(j, others)[None]
+        columns = []
+        for c, (n, m) in enumerate(zip(ones, others, strict=True)):
+            if n == m:
+                meet = meet & (i[:, c, None] == j[None, :, c])
+            column = j[None, :, c] if n == 1 else i[:, c, None]
+            columns.append(jnp.broadcast_to(column, meet.shape).astype(index_dtype))
+        data = x[:, None] * y[None]
+        data = jnp.where(meet.reshape(*meet.shape, *(1,) * (data.ndim - 2)), data, jnp.zeros((), data.dtype))
+        places = where_inside(meet, jnp.stack(columns, -1), sizes)
+        return data.reshape(-1, *data.shape[2:]), places.reshape(-1, n_sparse)
+
+    parts = [jnp.broadcast_to(x, (*batch, *x.shape[n_batch:])) for mat in (lhs, rhs) for x in spread(mat)]
+    for _ in range(n_batch):
+        products = vmap(products)
+    return BCOO(products(*parts), shape=out_shape)
 
 
 def _of_rank(mat: BCOO, rank: int) -> BCOO:

@@ -109,6 +109,25 @@ def test_elementwise(layout: tuple[int, int]) -> None:
         sparse.bcoo_multiply_dense(mat, np.ones((5, 2, 3, 4)))
 
 
+@pytest.mark.parametrize("layout", layouts(3), ids=str)
+def test_products_of_the_shape_of_neither(layout: tuple[int, int]) -> None:
+    a = random_dense(RNG, (2, 1, 4))
+    others = {shape: random_dense(RNG, shape) for shape in ((1, 3, 4), (3, 1))}
+    for mat in variants(a, *layout):
+        for w in others.values():
+            for n_batch in range(w.ndim):
+                *_, outside, doubled = variants(w, n_batch)
+                check(sparse.bcoo_multiply_sparse(mat, outside), a * w, rtol=1e-5)
+                check(doubled * mat, a * w, rtol=1e-5)
+
+
+def test_products_of_kronecker_have_an_entry_for_each_pair() -> None:
+    a, b = np.float32([[0, 1], [2, 0]]), np.float32([[3, 0, 0], [0, 4, 5]])
+    got = sparse.sparsify(jnp.kron)(sparse.BCOO.fromdense(a), sparse.BCOO.fromdense(b))
+    assert got.nse == 6
+    check(got, np.kron(a, b), rtol=1e-6)
+
+
 def formats(a: np.ndarray) -> dict[str, Any]:
     padded = sparse.BCOO.fromdense(a, nse=int((a != 0).sum()) + 3)
     return {"sorted": sparse.BCOO.fromdense(a), "unsorted": shuffled(padded),
@@ -211,6 +230,9 @@ def test_derivatives_of_other_products(x64: None) -> None:
                 (one.data, two.data), order=2)
     check_grads(lambda x, y: sparse.bcoo_multiply_sparse(one.like(x), one.like(y)).data, (one.data, one.data), order=2)
     check_grads(lambda x, y: sparse.bcoo_multiply_dense(one.like(x), y), (one.data, a[0]), order=2)
+    row, column = sparse.BCOO.fromdense(a[:1]), sparse.BCOO.fromdense(a[:, :1])
+    check_grads(lambda x, y: sparse.bcoo_multiply_sparse(row.like(x), column.like(y)).data, (row.data, column.data),
+                order=2)
     check_grads(lambda x, y: sparse.bcoo_dot_general_sampled(x, y, one.indices[..., :2] % 3, dimension_numbers=numbers),
                 (a, b), order=2)
     check_grads(lambda x: sparse.BCOO.fromdense(x, nse=12, n_batch=1).data, (np.abs(a) + 1,), order=2)

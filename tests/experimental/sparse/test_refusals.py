@@ -96,8 +96,6 @@ REFUSED: dict[type[Exception], list[tuple[Callable[[], Any], str]]] = {
             (0, 1), (1,))),
         *((lambda m=m: m * X, "arrays are multiplied and divided by numbers") for m in (COO, CSR, CSC)),
         *((lambda m=m: m * M, "arrays are multiplied and divided by numbers") for m in (COO, CSR, CSC)),
-        (lambda: sparse.bcoo_multiply_sparse(sparse.BCOO.fromdense(X[:1]), sparse.BCOO.fromdense(X[:, :1])),
-         "where one of them has the sparse dimensions of the result"),
         (lambda: sparse.bcoo_gather(M, jnp.array([[0]]), DIMS, (1, 4), mode="fill", fill_value=1), "set fill_value=0"),
         (lambda: sparse.bcoo_gather(M, jnp.array([[0]]), DIMS, (1, 4), mode="fill"), "set fill_value=0"),
         (lambda: sparse.sparsify(lambda x, y: x * y + y)(M, CSR), "sparsify is for BCOO and BCSR arrays, got CSR"),
