@@ -138,14 +138,19 @@ def _lowest(dtype: Any) -> Any:
     """The identity of `max`."""
     if dtype == np.bool_:
         return False
-    return -np.inf if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).min)
+    return -_farthest(dtype) if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).min)
 
 
 def _highest(dtype: Any) -> Any:
     """The identity of `min`."""
     if dtype == np.bool_:
         return True
-    return np.inf if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).max)
+    return _farthest(dtype) if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).max)
+
+
+def _farthest(dtype: Any) -> float:
+    """Infinity, or the largest number of types whose infinities are NaNs, as those of some floats of 8 bits."""
+    return np.inf if np.isinf(np.asarray(np.inf).astype(dtype)) else float(dtypes.finfo(dtype).max)
 
 
 def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Callable[[Any], Any],

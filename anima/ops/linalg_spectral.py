@@ -337,13 +337,14 @@ class Eig(Factorization):
             return outs
         geev = lapack("geev", x.dtype)
         for index in np.ndindex(x.shape[:-2]):
-            found = geev(x[index], compute_vl=left, compute_vr=right) if np.isfinite(x[index]).all() else None
+            size = _power_of_size(x[index])
+            found = geev(x[index] / size, compute_vl=left, compute_vr=right) if np.isfinite(x[index]).all() else None
             if found is None or found[-1] != 0:
                 for out in outs:
                     out[index] = complex(np.nan, np.nan)
                 continue
             w = found[0] if x.dtype.kind == "c" else found[0] + 1j * found[1]
-            outs[0][index] = w
+            outs[0][index].real, outs[0][index].imag = w.real * size, w.imag * size
             for out, vectors in zip(outs[1:], [v for v, on in zip(found[-3:-1], (left, right), strict=True) if on],
                                     strict=True):
                 out[index] = vectors if x.dtype.kind == "c" else _paired(w, vectors)
@@ -380,6 +381,24 @@ def _eigenvector_slopes(w: Any, v: Any, t: Any, vectors: bool) -> tuple[Any, Any
         return dw, None
     dv = batch_matmul(v, mul(inside, _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))))
     return dw, _kept_normal(v, dv)
+
+
+def safe_size(dtype: Any) -> float:
+    """The largest size of matrices, and one over the least, that LAPACK finds eigenvalues of as they are.
+
+    It scales others, and not every build of it scales their eigenvalues back.
+    """
+    kind = np.finfo(dtype)
+    return float(kind.eps / np.sqrt(kind.tiny)) / 4
+
+
+def _power_of_size(x: np.ndarray) -> np.floating:
+    """What to divide the elements of `x` by, without rounding, where they are too large or too small: else 1."""
+    kind = np.finfo(x.dtype)
+    size = np.maximum(np.abs(x.real), np.abs(x.imag)).max()
+    if not 0 < size < np.inf or 1 / safe_size(x.dtype) <= size <= safe_size(x.dtype):
+        return kind.dtype.type(1)
+    return np.ldexp(kind.dtype.type(1), np.frexp(np.clip(size, kind.tiny, kind.max / 4))[1] - 1)
 
 
 def _paired(w: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -212,3 +212,12 @@ def test_precisions() -> None:
     for name in ("BF16_BF16_F32_X3", "BF16_BF16_F32_X6"):
         np.testing.assert_array_equal(lax.dot(x, x, precision=name), lax.dot(x, x))
     assert lax.bitwise_and.__name__ == "bitwise_and" and lax.bitwise_not.__name__ == "bitwise_not"
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2"])
+def test_extremes_of_floats_without_infinities(dtype: str) -> None:
+    """What stands in for elements that do not count is a number there: infinity would be a NaN."""
+    x = jnp.array([1, np.nan, -2, 3], dtype)
+    assert (float(jnp.nanmax(x)), float(jnp.nanmin(x)), int(jnp.nanargmax(x)), int(jnp.nanargmin(x))) == (3, -2, 3, 2)
+    assert float(jnp.max(x, where=jnp.array([True, False, True, False]), initial=-3)) == 1
+    assert np.isnan(float(jnp.nanmax(x[1:2])))

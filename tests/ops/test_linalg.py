@@ -152,6 +152,21 @@ def test_eig(n: int, dtype: str) -> None:
         assert (w.imag != 0).any()  # pairs were among them
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_eigenvalues_of_any_size(dtype: str) -> None:
+    """LAPACK scales large and small matrices: what it finds of them has to be scaled back."""
+    kind = np.finfo(dtype)
+    a, powers = matrix((4, 4), dtype), [kind.minexp, kind.minexp // 2, -42, 42, kind.maxexp // 2, kind.maxexp - 4]
+    a = (a / np.abs(a).max()).astype(dtype)
+    expected = both(linalg.eig, a)[0]
+    for size in np.ldexp(kind.dtype.type(1), powers):
+        w, _, right = both(linalg.eig, (a * size).astype(dtype))
+        close(w / size, expected, dtype)
+        close(a @ right, right * (w / size), dtype)
+        w = both(linalg.eig, np.stack([np.eye(3, dtype=dtype) * size, np.eye(3, dtype=dtype)]))[0]
+        np.testing.assert_array_equal(w, [[size] * 3, [1] * 3])
+
+
 @pytest.mark.parametrize("transpose_a,conjugate_a", [(False, False), (True, False), (True, True)])
 def test_lu_solve(transpose_a: bool, conjugate_a: bool) -> None:
     a, b = matrix((2, 3, 3), "complex128"), matrix((2, 3, 2), "complex128")

@@ -51,7 +51,7 @@ from anima.ops.linalg import (
     upper_part,
 )
 from anima.ops.linalg_factor import last, lu_pivots_to_permutation
-from anima.ops.linalg_spectral import complex_type, real_type
+from anima.ops.linalg_spectral import complex_type, real_type, safe_size
 from anima.ops.reduce import reduce_and, reduce_max
 from anima.ops.shape import concatenate, pad, slice_in_dim
 from anima.ops.sort import sort_p
@@ -373,12 +373,30 @@ def _eig(eqn: Eqn, x: Any) -> Any:
     arguments = [*("V" if on else "N" for on in wanted), n, (0, 0), n, *values, first, n, first + 1, n, work["work"],
                  work["work"][1], *([] if real else [work["rwork"]]), first + 2]
     vectors = [((n, n) if on else (1, 1), x.dtype) for on in wanted]
-    outs = _call("geev", [matrix_transpose(safe)], arguments,
+    size = _power_of_size(safe)
+    outs = _call("geev", [matrix_transpose(el.div(safe, _spread(el.convert(size, x.dtype), safe)))], arguments,
                  [((n, n), x.dtype), *[((n,), x.dtype)] * len(values), *vectors, ((), _I32)])
-    w = el.complex(outs[1], outs[2]) if real else outs[1]
+    parts = outs[1:3] if real else (el.real(outs[1]), el.imag(outs[1]))
+    w = el.complex(*(el.mul(part, _spread(size, part)) for part in parts))
     found = [w] + [matrix_transpose(_paired(outs[2], v) if real else v)
                    for v, on in zip(outs[first:], wanted, strict=False) if on]
     return [_where_ok(outs[-1], out, finite) for out in found]
+
+
+def _power_of_size(x: Any) -> Any:
+    """For each finite matrix of `x`, what to divide it by, without rounding, where it is too large or small for LAPACK
+    (`safe_size`): else 1."""
+    parts = [el.abs(part) for part in ((el.real(x), el.imag(x)) if is_complex(x) else (x,))]
+    size = reduce_max(el.max(parts[0], parts[-1]), (last(x) - 1, last(x)))
+    kind, limit = np.finfo(size.dtype), safe_size(size.dtype)
+    outside = el.or_(el.gt(size, full_like(size, limit)), el.lt(size, full_like(size, 1 / limit)))
+    power = el.reduce_precision(el.clamp(full_like(size, kind.tiny), size, full_like(size, kind.max / 4)), kind.nexp, 0)
+    return el.select(outside, power, full_like(size, 1))
+
+
+def _spread(x: Any, like: Any) -> Any:
+    """`x`, one number for each matrix or row of `like`, for each of its elements."""
+    return broadcast_in_dim(x, like.shape, tuple(range(len(x.shape))))
 
 
 def _finite(x: Any, rank: int) -> tuple[Any, Any]:
