@@ -14,6 +14,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import (
+    INDEX,
     Buffer,
     Expr,
     For,
@@ -22,9 +23,11 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Mutable,
+    NamedValue,
     Program,
     Store,
     While,
+    affine,
     statements,
     statements_outside,
 )
@@ -66,6 +69,20 @@ SUM = Kernel("sum", (vector("i", 2, Store("y", at("i"), load("t", "i"))),))
 LESS = op("lt", Load("x", c(0), "f32"), k(0.0), dtype="bool")
 SOME = op("cast", Load("x", c(0), "f32"), dtype="index")
 BOTH, NONE = {0, 1}, set[int]()
+
+
+@pytest.mark.parametrize(("dtype", "count", "step", "fits"), [
+    ("f64", 50, 4, False), ("f64", 50, -4, False), ("c128", 20, 4, False),  # 64 lanes of 8 bytes, 32 of 16
+    ("f64", 32, 4, True), ("f32", 50, 4, True),                             # 256 bytes
+    ("f64", 50, 1, True), ("f64", 50, -1, True),                            # side by side
+])
+def test_elements_that_lie_apart_are_put_together_to_short_vectors(dtype: str, count: int, step: int, fits: bool,
+                                                                   ) -> None:
+    """A loop does not run as a whole where its lanes are many registers of what lies apart in memory."""
+    index = affine(0 if step > 0 else -step * (count - 1), (NamedValue("i", INDEX), step))
+    kernel = Kernel("copy", (vector("i", count, Store("y", at("i"), Load("x", index, dtype))),))
+    size = Block(kernel).sizes["lanes"]
+    assert (size is not None) == fits
 
 
 @pytest.mark.parametrize(("body", "exposed", "written"), [

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from anima.compiler.emitting.held import lanes_for
+from anima.compiler.emitting.value import itemsize
 from anima.compiler.ir.affine import known, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
@@ -45,6 +46,7 @@ MOST = 4096      # of an index, so many values are told apart: more are not thos
 LARGEST = 64     # elements of a buffer in registers
 LONGEST = 8      # iterations of a loop that is written out for single elements
 _LANES = 16      # elements of a vector, in most cases
+_TOGETHER = 256  # bytes of a vector that is put together of elements that lie apart: of more, LLVM takes seconds
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
 
 
@@ -95,15 +97,24 @@ def marked(stmt: Stmt, mode: Mode) -> Stmt:
 
 @record
 class _Access:
-    """A load or a store: its index and the elements that this can be (None: not known), the vector loop around it,
-    and whether it surely happens."""
+    """A load or a store: its type, its index and the elements that this can be (None: not known), the vector loop
+    around it, and whether it surely happens."""
 
     buffer: str
+    dtype: str
     index: Expr
     elements: frozenset[int] | None
     loop: For | None
     is_store: bool
     sure: bool = True
+
+    def is_too_long(self) -> bool:
+        """Whether the elements of all of a loop's lanes, which lie apart, are more than a vector is put together of."""
+        loop = self.loop
+        if loop is None or not isinstance(loop.extent, Const):
+            return False
+        apart = abs(steps(self.index, {}).get(loop.index) or 0) > 1
+        return apart and lanes_for(int(loop.extent.value)) * itemsize(self.dtype) > _TOGETHER
 
 
 class _Walk:
@@ -140,8 +151,8 @@ class _Walk:
                 self.expr(value, loop)
                 self.expr(index, loop)
                 if op is not None:
-                    self.found.append(_Access(buffer, index, self.elements(index), loop, False))
-                self.found.append(_Access(buffer, index, self.elements(index), loop, True, sure))
+                    self.found.append(_Access(buffer, value.dtype, index, self.elements(index), loop, False))
+                self.found.append(_Access(buffer, value.dtype, index, self.elements(index), loop, True, sure))
             case _:
                 for child in children(stmt):
                     if isinstance(child, Expr):
@@ -153,7 +164,7 @@ class _Walk:
         for child in children(expr):
             self.expr(child, loop)  # type: ignore[arg-type]
         if type(expr) is Load:
-            self.found.append(_Access(expr.buffer, expr.index, self.elements(expr.index), loop, False))
+            self.found.append(_Access(expr.buffer, expr.dtype, expr.index, self.elements(expr.index), loop, False))
 
     def elements(self, index: Expr) -> frozenset[int] | None:
         if type(index) is Const:
@@ -182,8 +193,9 @@ class Block:
             self.banned = self.touches = buffers_of((stmt,))
         self.sizes: dict[Mode, int | None] = {"elements": 0, "lanes": 0}
         if self.is_kernel:
+            too_long = any(a.is_too_long() for a in self.accesses)
             self.sizes = {"elements": unrolled_size(body, "elements", longest=longest),
-                          "lanes": unrolled_size(body, "lanes")}
+                          "lanes": None if too_long else unrolled_size(body, "lanes")}
         self.own = {s.buffer for s in body if isinstance(s, Local)}
 
     def cost(self, mode: Mode, held: set[str]) -> float:
