@@ -41,7 +41,7 @@ THRESHOLDS = {
     "scheduling.parallelize": "WORTH PIECE _BLOCK ENOUGH",
     "scheduling.interrupt": "_PERIOD _FIRST _SHORT",
     "storage.registers": "LOOP LANES LEAST PRIVATE VECTORS",
-    "storage.accesses": "MOST LONGEST",
+    "storage.accesses": "MOST LONGEST _TOGETHER",
     "storage.apart": "OWN LEAST SHARE ENOUGH",
     "emitting.emit": "_INLINE _SPREAD _LONG _PART _LARGE _MANY",
     "emitting.control": "_OFTEN _FEW",
