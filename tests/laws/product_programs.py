@@ -173,7 +173,8 @@ class Draw:
         a = self.pick(lambda shape: len(shape) > 1 and shape[0] <= 17)
         b = None if a is None else self.pick(lambda shape: shape == self.shapes[a][1:])
         if a is not None and b is not None:
-            step = (lambda c, x: jnp.tanh(c + x * 0.5)) if self.kind == "f" else (lambda c, x: c - x)
+            step = (lambda c, x: jnp.tanh(c + x * 0.5)) if self.kind == "f" else (
+                lambda c, x: (c - x).astype(c.dtype))
             self.add(lambda xs, c: lax.scan(lambda c, x: (step(c, x), c * x), c, xs)[1], self.shapes[a], a, b)
 
 

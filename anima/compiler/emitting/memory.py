@@ -367,35 +367,39 @@ class MemoryAccess(Indices):
     def _gather(self, type: Type, pointer: Value, element: str, index: LaneIndex, mask: Value | None,
                 small: bool = False, align: int | None = None) -> Value:
         """The elements at each lane's own place."""
-        b, count = self.b, self._count_apart(index)
+        b, count = self.b, self._count_apart()
         if not count:
             return b.gather(type, self._addresses(pointer, element, index, small), mask, align=align)
-        start, value = self._address(pointer, element, index), b.const(type, 0) if self.mask else b.undef(type)
+        value = b.const(type, 0) if self.mask else b.undef(type)
         for lane in range(count):
-            place = self._step(start, element, self.lane(lane, index.step))
-            value = b.insert(value, b.load(type.element, place, align), lane)
+            value = b.insert(value, b.load(type.element, self._place(pointer, element, index, lane), align), lane)
         return value
 
     def _scatter(self, value: Value, pointer: Value, element: str, index: LaneIndex, align: int | None = None) -> None:
         """Stores each lane's value at its own place."""
-        b, count = self.b, self._count_apart(index)
+        b, count = self.b, self._count_apart()
         if not count:
             b.scatter(value, self._addresses(pointer, element, index, small=False), self.mask, align=align)
-            return
-        start = self._address(pointer, element, index)
         for lane in range(count):
-            b.store(b.extract(value, lane), self._step(start, element, self.lane(lane, index.step)), align)
+            b.store(b.extract(value, lane), self._place(pointer, element, index, lane), align)
+
+    def _place(self, pointer: Value, element: str, index: LaneIndex, lane: int) -> Value:
+        """The address of one lane's element."""
+        if not index.general:
+            return self._step(self._address(pointer, element, index), element, self.lane(lane, index.step))
+        key = "lane", index.value.name, lane
+        if key not in self.known:
+            self.known[key] = self.b.extract(index.value, lane)
+        return self._step(pointer, element, self.known[key])  # type: ignore[arg-type]
 
     def _has_avx512(self) -> bool:
         return "+avx512f" in self.b.module.features
 
-    def _count_apart(self, index: LaneIndex) -> int:
-        """How many lanes, if they are known, have elements that are moved one by one, being a known step apart. With
-        AVX-512, one instruction moves them all; elsewhere that makes no code quicker, and takes twice as long to
-        compile."""
+    def _count_apart(self) -> int:
+        """How many lanes, if they are known, have elements that are moved one by one. With AVX-512, one instruction
+        moves them all; AVX2's is slower than as many loads on some machines, and takes LLVM longer."""
         mask, active = self.active
-        if index.general or self._has_avx512() or (self.mask is not None and (
-                self.mask is not mask or not isinstance(active, int))):
+        if self._has_avx512() or (self.mask is not None and (self.mask is not mask or not isinstance(active, int))):
             return 0
         return self.width if self.mask is None else active  # type: ignore[return-value]
 
