@@ -128,10 +128,23 @@ def _node(spec: Spec) -> tuple[type, Any]:
 
 
 def _show(spec: Spec) -> str:
-    if spec.is_leaf(strict=True):
-        return "*"
+    """A structure as text, however deep it is: children are shown before what holds them."""
+    shown: list[str] = []
+    todo = [(spec, False)]
+    while todo:
+        spec, ready = todo.pop()
+        if spec.is_leaf(strict=True):
+            shown.append("*")
+        elif ready:
+            first = len(shown) - spec.num_children
+            shown[first:] = [_show_node(spec, shown[first:])]
+        else:
+            todo += [(spec, True), *[(child, False) for child in reversed(spec.children())]]
+    return shown[0]
+
+
+def _show_node(spec: Spec, parts: list[str]) -> str:
     kind, data = _node(spec)
-    parts = [_show(child) for child in spec.children()]
     if kind is type(None):
         return "None"
     if kind is tuple:

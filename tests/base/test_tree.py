@@ -477,3 +477,10 @@ def test_unravel_of_equal_types() -> None:
     assert unravel == same and hash(unravel) == hash(same) and not flat.weak_type and not other.weak_type
     assert unravel != flatten_util.ravel_pytree([jnp.ones(1), jnp.ones(2)])[1]
     assert flatten_util.ravel_pytree([1.0, 2.0])[0].weak_type and not flatten_util.ravel_pytree([1, 2.0])[0].weak_type
+
+
+def test_deep_structures_have_a_text():
+    value = 1
+    for _ in range(800):
+        value = {"a": value}
+    assert str(tree.structure(value)) == "PyTreeDef(" + "{'a': " * 800 + "*" + "}" * 800 + ")"

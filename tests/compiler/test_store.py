@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -382,3 +383,28 @@ def test_what_is_still_to_be_written_is_there_for_its_reader(on_disk: pathlib.Pa
     store.write(KEY, DATA)
     threading.Timer(0.05, go.set).start()
     assert bytes(store.read(KEY) or b"") == DATA
+
+
+def test_where_there_is_no_memory_the_next_file_is_written(on_disk: pathlib.Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_put", fails)
+        store.write(KEY, DATA)
+        store.flush()
+    store.write(OTHER, DATA)
+    store.flush()
+    assert store.read(KEY) is None
+    assert bytes(store.read(OTHER) or b"") == DATA
+
+
+def test_reading_takes_as_much_memory_as_the_file(folder: Folder) -> None:
+    folder.put(KEY, DATA)
+    tracemalloc.start()
+    try:
+        folder.get(KEY)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -497,8 +497,13 @@ def endless_lane(x: Any) -> Any:
     return anima.vmap(endless_while)(x * jnp.arange(2000.0))
 
 
+def endless_rows(x: Any) -> Any:  # one kernel, without a loop in order
+    numbers = x * jnp.arange(1_000_000.0)
+    return jnp.sin(numbers[:, None] + numbers).max(1)
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
-@pytest.mark.parametrize("program", [endless_while, endless_outer, endless_arrays, endless_lane])
+@pytest.mark.parametrize("program", [endless_while, endless_outer, endless_arrays, endless_lane, endless_rows])
 def test_ctrl_c_stops_a_long_loop(program: Callable[[Any], Any]) -> None:
     compiled = anima.jit(program)
     executable = executable_of(compiled.trace(1.0).jaxpr, "endless")

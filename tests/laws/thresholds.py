@@ -39,7 +39,7 @@ THRESHOLDS = {
     "scheduling.vectorize": "PAST_CACHES _BESIDE _APART",
     "scheduling.prefetch": "_AHEAD _MOST",
     "scheduling.parallelize": "WORTH PIECE _BLOCK ENOUGH",
-    "scheduling.interrupt": "_PERIOD _FIRST _SHORT",
+    "scheduling.interrupt": "_PERIOD _FIRST _SHORT _LONG",
     "storage.registers": "LOOP LANES LEAST PRIVATE VECTORS",
     "storage.accesses": "MOST LONGEST _TOGETHER",
     "storage.apart": "OWN LEAST SHARE ENOUGH",

@@ -93,7 +93,7 @@ class Folder:
             _check(found, key, stat.S_ISREG)
             with contextlib.suppress(OSError):
                 os.utime(handle if os.utime in os.supports_fd else place)  # the next to go is what was used longest ago
-            blob = file.read(LARGEST + 1) if found.st_size <= LARGEST else b""
+            blob = file.read(found.st_size) if found.st_size <= LARGEST else b""
         try:
             content = opened(MAGIC, VERSION, blob, "a compiled program")
             if bytes(content[:len(key)]) != key.encode():

@@ -10,6 +10,7 @@ with the folder or the disk, one line of the log says so, and programs are compi
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -154,7 +155,8 @@ class _FileWriter:
             folder, name, data, largest = job
             try:
                 if folder not in _unusable | _unwritable:
-                    _put(folder, name, data, largest)
+                    with contextlib.suppress(MemoryError):  # this one is not kept; the next may be
+                        _put(folder, name, data, largest)
             except OSError as error:
                 _give_up(folder, error, _unwritable, "written to")
             finally:

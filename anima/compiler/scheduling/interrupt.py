@@ -9,9 +9,9 @@
                                          ticks := 50000000
 
 `ticks` counts down estimated nanoseconds, through all loops outside of kernels together. A loop that is over
-before a user could notice stays as it is. In a kernel only loops in order look, each for itself: Python handles
-signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop. So do those
-of a loop around kernels.
+before a user could notice stays as it is. In a kernel only loops in order look, each for itself, and loops on threads,
+between their pieces: Python handles signals in its main thread, so that the threads of a kernel tell each other, by a
+word of memory, to stop. So do those of a loop around kernels. Between long steps of a program there is a look, too.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from anima.util import replace
 _PERIOD = 50_000_000  # nanoseconds, as estimated, from one look to the next
 _FIRST = 100_000      # to the first look of a loop in a kernel
 _SHORT = 5_000_000.0  # a loop that is estimated to take less need not look
+_LONG = 200_000_000.0  # what is estimated to take as long is noticed, though nothing in it goes on in order
 _STOP = "stop"        # the buffer by which threads tell each other
 
 
@@ -75,6 +76,8 @@ class _Looks:
             out.append(self._stmt(stmt))
             if self.inside > before and (isinstance(stmt, Kernel) or _on_threads(stmt)):
                 out.append(Call("stopped", (_STOP,)))
+            elif isinstance(stmt, Call) and cost(stmt) >= _LONG:
+                out.append(Call("poll", ()))
         return tuple(out)
 
     def _stmt(self, stmt: Stmt) -> Stmt:
@@ -83,11 +86,7 @@ class _Looks:
             case For() if _on_threads(stmt):
                 if cost(stmt) < _SHORT and not any(map(_is_open, statements(*stmt.body))):
                     return stmt
-                self.inside += 1
-                often = Const(max(1, int(_PERIOD / sum(map(cost, stmt.body)))), INDEX)
-                count = Op("rem", (NamedValue(stmt.index, INDEX), often), INDEX)
-                look = If(Op("eq", (count, Const(0, INDEX)), "bool"), (Call("look", (_STOP,)),))
-                return replace(stmt, body=(look, *self._thread(stmt.body)))
+                return self._pieces(stmt, self._thread)
             case For(body=body):
                 new = self.block(body)
                 if self.outside == before and isinstance(stmt.extent, Const) and cost(stmt) < _SHORT:
@@ -98,9 +97,17 @@ class _Looks:
                 return replace(stmt, before=first, body=(*new, *self._outside((*first, *new))))
             case If():
                 return map_blocks(self.block, stmt)
-            case Kernel(body=body) if any(map(_is_long, statements(*body))):
+            case Kernel(body=body) if _takes_long(body):
                 return replace(stmt, body=self._kernel(body))
         return stmt
+
+    def _pieces(self, loop: For, inside: Callable[[Sequence[Stmt]], tuple[Stmt, ...]]) -> For:
+        """A loop on threads that looks now and then; `inside` rewrites its body."""
+        self.inside += 1
+        often = Const(max(1, int(_PERIOD / max(1.0, sum(map(cost, loop.body))))), INDEX)
+        count = Op("rem", (NamedValue(loop.index, INDEX), often), INDEX)
+        look = If(Op("eq", (count, Const(0, INDEX)), "bool"), (Call("look", (_STOP,)),))
+        return replace(loop, body=(look, *inside(loop.body)))
 
     def _outside(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
         self.outside += 1
@@ -112,6 +119,8 @@ class _Looks:
         for stmt in stmts:
             if _is_long(stmt):
                 out += self._looking(stmt, self._kernel)  # type: ignore[arg-type]
+            elif _has_long_pieces(stmt):
+                out.append(self._pieces(stmt, self._kernel))  # type: ignore[arg-type]
             else:
                 out.append(map_blocks(self._kernel, stmt))
         return tuple(out)
@@ -121,7 +130,7 @@ class _Looks:
         out: list[Stmt] = []
         for stmt in stmts:
             match stmt:
-                case Kernel(body=body) if any(map(_is_long, statements(*body))):
+                case Kernel(body=body) if _takes_long(body):
                     out.append(replace(stmt, body=self._kernel(body)))
                 case For() | While() if _is_open(stmt) or cost(stmt) >= _SHORT:
                     out += self._looking(stmt, self._thread)
@@ -148,6 +157,15 @@ def _is_long(stmt: Stmt) -> bool:
     """Whether a statement in a kernel is a loop in order, step by step, that may take long."""
     return isinstance(stmt, While) or (
         isinstance(stmt, For) and stmt.kind == "serial" and stmt.width == 1 and cost(stmt) >= _SHORT)
+
+
+def _has_long_pieces(stmt: Stmt) -> bool:
+    """Whether a statement in a kernel is a loop on threads that takes long, however long each iteration does."""
+    return isinstance(stmt, For) and stmt.kind == "parallel" and cost(stmt) >= _LONG
+
+
+def _takes_long(kernel: Sequence[Stmt]) -> bool:
+    return any(_is_long(stmt) or _has_long_pieces(stmt) for stmt in statements(*kernel))
 
 
 def _is_open(stmt: Stmt) -> bool:
