@@ -27,7 +27,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjax
 from anima.core.primitive import Primitive
 from anima.core.refs import AbstractRef, Ref, StagedRef
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, check_leaks, numpy_value, under
+from anima.core.trace import CompileTimeTrace, Trace, Tracer, aval_of, check_leaks, numpy_value, under
 from anima.util import deeper, record
 
 
@@ -100,6 +100,7 @@ class StageTrace(Trace):
         self.eqns: list[Eqn] = []
         self.consts: dict[int, tuple[Var, Any]] = {}
         self.alike: dict[tuple[ShapedArray, int], tuple[Var, ConcreteArray]] = {}  # constants by what they hold
+        self.stages = False  # whether constants became variables before anything used them
 
     def describe(self) -> str:
         return f"{self.label}(level={self.level}/0)"
@@ -209,6 +210,9 @@ class StageTrace(Trace):
             self._refuse_refs(outs)
         outvars = [self.atom(x) for x in outs]
         constants = {var: kept for var, (kept, _) in self.consts.values()}
+        if self.stages:
+            used = {a for atoms in (outvars, *(e.invars for e in self.eqns)) for a in atoms if isinstance(a, Var)}
+            constants = {var: kept for var, kept in constants.items() if var in used}
         effects = frozenset().union(*(e.effects for e in self.eqns)) if self.eqns else frozenset()
         self.alive = False
         return Jaxpr([*constants], self.invars, outvars, self.eqns, effects, self.traced), [*constants.values()]
@@ -259,11 +263,14 @@ class StageTrace(Trace):
 
 
 def staged(x: ConcreteArray) -> Array:
-    """A number as a value of the program being recorded, if one is: programs in it see a variable of that one."""
+    """A known array as a value of the program being recorded, if one is: programs in it see a variable of that one."""
     trace = current.trace
-    while trace is not None and not isinstance(trace, StageTrace):
+    while trace is not None and not isinstance(trace, (StageTrace, CompileTimeTrace)):
         trace = trace.parent
-    return x if trace is None else StageTracer(trace, Literal(x.value, x.aval), source.here())
+    if not isinstance(trace, StageTrace):
+        return x
+    trace.stages = True
+    return StageTracer(trace, trace.atom(x), source.here())
 
 
 def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:

@@ -24,7 +24,7 @@ from anima.transforms.checkpoint import checkpoint_p
 def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` and `remat2` as the names of calls;
     dicts that come back with their keys in order; functions that are called once for arguments of equal types, by
-    loops, branches, `checkpoint` and the like; numbers that
+    loops, branches, `checkpoint` and the like; arrays that
     `array` makes as values of the program being recorded; failures of functions that programs call back as
     `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
     for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for; logs that

@@ -42,7 +42,7 @@ from anima.util import lazy_module
 remotes = lazy_module("anima.api.remotes")
 F = TypeVar("F", bound=Callable[..., Any])
 ArrayLike = Any
-stages_numbers = False  # whether numbers made into arrays are values of the program being recorded, as in JAX
+stages_numbers = False  # whether arrays made of numbers are values of the program being recorded, as in JAX
 
 
 def user_dtype(dtype: Any, name: str) -> Any:
@@ -101,7 +101,7 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
 
 
 def _number_made(result: Array) -> Array:
-    return staged(result) if stages_numbers and not result.ndim and type(result) is ConcreteArray else result
+    return staged(result) if stages_numbers and type(result) is ConcreteArray else result
 
 
 def _has_text(value: Any) -> bool:

@@ -85,6 +85,27 @@ print(*jax.jit(f)(x), type(jnp.array(1)) is type(x))
 """) == "1 1 1 1 1 1\n[0. 2. 4. 6.] 3 True\n"
 
 
+def test_arrays_made_of_lists_are_values_of_the_program_around():
+    """Which libraries look at to know whether a program is recorded; those that nothing uses are no constants of it."""
+    assert under_jax("""
+import jax, jax.numpy as jnp, numpy as np
+def is_recorded():
+    made = jnp.asarray([0]), jnp.array((1, 2)), jnp.array(np.arange(3)), jnp.array([[1.0], [2.0]], dtype="float32")
+    found = {isinstance(x, jax.core.Tracer) for x in made}
+    assert len(found) == 1
+    return found.pop()
+def f(x):
+    assert is_recorded()
+    return x + jnp.array([1, 2]), jnp.array([3, 4]), jnp.arange(5)[jnp.array([1, -1])]
+print(is_recorded(), *jax.jit(f)(jnp.arange(2)), len(jax.make_jaxpr(f)(jnp.arange(2)).consts))
+def h(x):
+    with jax.ensure_compile_time_eval():
+        assert not is_recorded() and not isinstance(jnp.array(1), jax.core.Tracer)
+    return jax.lax.scan(lambda c, _: (c * jnp.array([2.0, 3.0]), None), x, length=2)[0].sum()
+print(jax.grad(h)(jnp.ones(2)), jax.jit(jax.grad(h))(jnp.ones(2)), jax.vmap(jax.grad(h))(jnp.ones((2, 2)))[1])
+""") == "False [1 3] [3 4] [1 4] 3\n[4. 9.] [4. 9.] [4. 9.]\n"
+
+
 def test_types_by_names_that_jax_had_before():
     assert under_jax("""
 import jax
