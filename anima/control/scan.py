@@ -486,6 +486,8 @@ def scan_length(leaves: Sequence[Any], length: int | None) -> int:
                 length, "The `length` argument to `scan` expects a concrete `int` value. For scan-like iteration with "
                 "a dynamic length, use `while_loop` or `fori_loop`.")
         length = int(length)
+        if length < 0:
+            raise ValueError(f"scan: `length` is the number of steps, and cannot be negative, got {length}.")
         if lengths - {length}:
             raise ValueError(f"scan got `length` argument of {length} which disagrees with leading axis sizes "
                              f"{sorted(lengths)}.")

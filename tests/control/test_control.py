@@ -246,6 +246,14 @@ def test_a_weak_carry_takes_the_dtype_of_the_body_and_is_strong_then() -> None:
     assert (same[0].weak_type, same[1].weak_type) == (False, True)  # as the body's results are, like JAX
 
 
+def test_no_fewer_steps_than_none() -> None:
+    for f in (lambda n: lax.scan(lambda c, x: (c, c), 0.0, None, length=n),
+              lambda n: lax.scan(lambda c, x: (c, None), 0.0, None, length=n)):
+        assert float(f(0)[0]) == 0.0
+        with pytest.raises(ValueError, match=r"scan: `length` .* cannot be negative, got -1"):
+            f(-1)
+
+
 def test_numbers_of_steps_to_unroll() -> None:
     for unroll in (0, 1, 2, 3, 7, 100, True, False):
         assert float(lax.scan(lambda c, x: (c + x, None), 0.0, jnp.arange(7.0), unroll=unroll)[0]) == 21.0
