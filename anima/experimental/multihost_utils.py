@@ -82,9 +82,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         raise ValueError("broadcast_one_to_all: no process is the source, as there is this one alone.")
 
     def send(x: Any) -> np.ndarray:
+        value = np.asarray(as_array(x), order="C")  # an error for what is no array
         if _alone():
             return np.asarray(x)
-        value = np.asarray(as_array(x), order="C")
         words = value.reshape(-1).view(np.uint8) if source else np.zeros(value.nbytes, np.uint8)
         return _exchanged("broadcast_one_to_all", "add", words, words.shape).view(value.dtype).reshape(value.shape)
 
@@ -97,6 +97,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     there is one process, its own arrays, with the dtypes that NumPy has for them."""
     def gather(x: Any) -> np.ndarray:
         if _alone():
+            as_array(x)  # an error for what is no array
             return np.asarray(x) if tiled else np.asarray(x)[None]
         if isinstance(x, PlacedArray) and spreads(x.sharding):
             return np.asarray(device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec())))
