@@ -13,7 +13,7 @@ combined depends on the program alone. Two rounds look for NaNs with one compari
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from anima.compiler.emitting.control import Control
 from anima.compiler.emitting.held import elements_of
 from anima.compiler.emitting.interleave import runs
 from anima.compiler.emitting.value import COMPLEX_TYPES, ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
-from anima.compiler.ir.affine import steps
+from anima.compiler.ir.affine import WORDS, steps
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
@@ -48,7 +48,6 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.neutral import neutral
 
-_WORDS = frozenset(("f32", "i32", "u32", "f64", "i64", "u64"))
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
 _HEAVIER = 100   # ... on machines where masks cost a little
 _LIGHT = 2.5     # below: reductions run in four accumulators, to hide the latency of the additions
@@ -223,12 +222,15 @@ class Vector(Control):
         if self.masks and (weight > _HEAVY or (count is not None and count < step)):
             self._masked(loop, extent, count, i64(0), once)
             return
-        if weight > _HEAVIER and not once[0] and self._may_mask(loop):
-            self._masked(loop, extent, count, i64(0), once)
-            return
-        if weight > _HEAVY and not once[0] and _may_repeat(loop):
-            self.counted(i64(0), extent.value, step, keys, loop.body, lambda i: self._repeating(loop, extent, i))
-            return
+        if weight > _HEAVY and not once[0]:  # what adds to nothing
+            across = _across(loop, self.held.keys())
+            if weight > _HEAVIER and "+avx" in self.b.module.features and all(
+                    step == 0 or (step == 1 and dtype in WORDS - COMPLEX_TYPES) for step, dtype in across):
+                self._masked(loop, extent, count, i64(0), once)
+                return
+            if all(step not in (1, -1) for step, _ in across):  # would be gathered anyhow
+                self.counted(i64(0), extent.value, step, keys, loop.body, lambda i: self._repeating(loop, extent, i))
+                return
         main = i64(count - count % step) if count is not None else self.b.op(
             "sub", extent.value, self.b.op("urem", extent.value, i64(step)))
         self.counted(i64(0), main, step, keys, loop.body,
@@ -260,15 +262,6 @@ class Vector(Control):
         self.last = b.intrinsic("smin", b.op("sub", left, i64(1)), i64(loop.width - 1))
         self._round(loop, extent, i, [{}])
         self.last = None
-
-    def _may_mask(self, loop: For) -> bool:
-        """Whether what a loop loads and stores lies side by side in the lanes, as numbers that AVX has masks for."""
-        inside = list(statements(*loop.body))
-        lets, own = lets_of(inside, INDEX), {s.buffer for s in inside if isinstance(s, Local)} | self.held.keys()
-        accesses = [(steps(n.index, lets).get(loop.index, 0), n.dtype if isinstance(n, Load) else n.value.dtype)
-                    for n in walk(*loop.body) if isinstance(n, (Load, Store)) and n.buffer not in own]
-        return "+avx" in self.b.module.features and all(
-            step == 0 or (step == 1 and dtype in _WORDS) for step, dtype in accesses)
 
     def _masked(self, loop: For, extent: LaneIndex, count: int | None, start: Value,
                 totals: list[dict[str, str]]) -> None:
@@ -334,13 +327,12 @@ class Vector(Control):
         self.env[key] = self.variable(self.combine(op, dtype, self.env[key], total))
 
 
-def _may_repeat(loop: For) -> bool:
-    """Whether an iteration, which adds to nothing, may as well be done in several lanes: what it loads and stores lies
-    nowhere side by side in the lanes."""
+def _across(loop: For, held: Set[str]) -> list[tuple[int | None, str]]:
+    """How far apart in the lanes what a loop loads and stores lies in memory (None: not known), and its types."""
     inside = list(statements(*loop.body))
-    lets, own = lets_of(inside, INDEX), {s.buffer for s in inside if isinstance(s, Local)}
-    return all(steps(node.index, lets).get(loop.index, 0) not in (1, -1) for node in walk(*loop.body)
-               if isinstance(node, (Load, Store)) and node.buffer not in own)
+    lets, own = lets_of(inside, INDEX), held | {s.buffer for s in inside if isinstance(s, Local)}
+    return [(steps(n.index, lets).get(loop.index, 0), n.dtype if isinstance(n, Load) else n.value.dtype)
+            for n in walk(*loop.body) if isinstance(n, (Load, Store)) and n.buffer not in own]
 
 
 def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, Expr]:
