@@ -47,9 +47,10 @@ def random(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 def show(name: str, operation: Callable[[Any, Any], Any], *args: np.ndarray) -> None:
     """One line: times, share of the limit, and arithmetic operations in a nanosecond."""
-    medians, work = measure(Case(name, contestants(operation, *args))), work_of(operation, args)
-    limit = replace(work, operations=work.operations * args[0].itemsize / 4)
-    print_row(name, medians, f"{work.operations / medians['anima'] * 1e-9:7.1f} GFLOP/s", limit)
+    work = work_of(operation, args)
+    bare = replace(work, operations=work.operations * args[0].itemsize / 4)
+    medians = measure(Case(name, contestants(operation, *args), work=bare))
+    print_row(name, medians, f"{work.operations / medians['anima'] * 1e-9:7.1f} GFLOP/s")
 
 
 def main() -> None:

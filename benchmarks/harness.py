@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,6 @@ class Work:
     read: int
     written: int
     operations: float
-
-    def least(self) -> float | None:
-        """Seconds that this machine needs for it; None where no limits can be measured."""
-        return limits.least(self.read, self.written, self.operations)
 
 
 def work_of(fun: Callable[..., Any], args: Sequence[Any]) -> Work:
@@ -80,24 +76,31 @@ class Row:
 
 
 ROWS: list[Row] = []
+LIMIT = "limit"  # the contestant that does no more than the work cannot do without
 PEERS = "jax", "jax-0.4.31", "torch", "numpy", "scipy", "numba"
 
 
 def measure(case: Case) -> dict[str, float]:
-    """Median seconds of each contestant."""
+    """Median seconds of each contestant, and of this machine for the bare work, where it is known."""
     for run in case.contestants.values():
         begin = time.perf_counter()
         run()
         while time.perf_counter() - begin < case.warm:
             run()
-    times: dict[str, list[float]] = {name: [] for name in case.contestants}
+    needs = limits.bare(*astuple(case.work)) if case.work is not None else []
+    bare = {f"{LIMIT} {k} {n}": way for k, need in enumerate(needs) for n, way in enumerate(need)}
+    times: dict[str, list[float]] = {name: [] for name in (*case.contestants, *bare)}
     for _ in range(case.rounds):
-        for name, run in case.contestants.items():
+        for name, run in (case.contestants | bare).items():
             if len(times) > 1:
                 time.sleep(PAUSE)
             run()
             times[name].append(seconds(run))
-    return {name: statistics.median(t) for name, t in times.items()}
+    medians = {name: statistics.median(t) for name, t in times.items()}
+    found = {name: medians[name] for name in case.contestants}
+    if needs:
+        found[LIMIT] = max(min(medians[f"{LIMIT} {k} {n}"] for n in range(len(need))) for k, need in enumerate(needs))
+    return found
 
 
 def measure_fresh(contestants: dict[str, Callable[[], Callable[[], Any]]], rounds: int = 5) -> dict[str, float]:
@@ -114,15 +117,14 @@ def measure_fresh(contestants: dict[str, Callable[[], Callable[[], Any]]], round
     return {n: statistics.median(t) for n, t in times.items()}
 
 
-def print_row(name: str, medians: dict[str, float], more: str = "", work: Work | None = None, part: str = "") -> None:
+def print_row(name: str, medians: dict[str, float], more: str = "", part: str = "") -> None:
     """Prints a row: Anima's median, the others' as multiples of it, its share of the machine's limit; keeps it.
 
     `part`: of the row that `name` is (its gradient, compiling), printed in its place and kept behind the name.
     """
     own = medians["anima"]
-    limit = work.least() if work is not None else None
-    share = None if limit is None else limit / own
-    others = "  ".join(f"{n} {m / own:8.2f}x" for n, m in medians.items() if n != "anima")
+    share = medians[LIMIT] / own if LIMIT in medians else None
+    others = "  ".join(f"{n} {m / own:8.2f}x" for n, m in medians.items() if n not in ("anima", LIMIT))
     text = f"{f'  {part}' if part else name:34s} anima {own * 1e3:10.4f} ms   {others}"
     print("   ".join(filter(None, (text, "" if share is None else f"limit {share:5.0%}", more))), flush=True)
     ROWS.append(Row(_benchmark(), f"{name}: {part}" if part else name, medians, share))
@@ -141,7 +143,7 @@ def report(cases: Iterable[Case], title: str) -> None:
     """Runs cases and prints how many times longer than Anima each contestant takes."""
     print(f"{title}: median of each; N x = takes N times as long as Anima")
     for case in cases:
-        print_row(case.name, measure(case), work=case.work)
+        print_row(case.name, measure(case))
 
 
 def summary(rows: Sequence[Row] = ROWS) -> str:

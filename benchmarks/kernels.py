@@ -471,7 +471,7 @@ def main(words: list[str] | None = None) -> None:
     for routine in routines():
         if not words or any(w in routine.name for w in words):
             case = routine.case()
-            print_row(case.name, measure(case), work=case.work)
+            print_row(case.name, measure(case))
 
 
 if __name__ == "__main__":

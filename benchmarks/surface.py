@@ -153,7 +153,7 @@ def main() -> None:
         torch.set_num_threads(cores)
     print(f"On {cores} cores: median of each; N x = takes N times as long as Anima")
     for case in cases(sys.argv[1:] if sys.argv[0].endswith("surface.py") else []):
-        print_row(case.name, measure(case), work=case.work)
+        print_row(case.name, measure(case))
 
 
 if __name__ == "__main__":
