@@ -452,3 +452,17 @@ def test_sums_of_arrays_that_many_rows_read_are_in_memory(rows: int, apart: bool
     stages = agree(lambda x, w, slopes: product(x, w - 0.1 * slopes), x, w, slopes)
     assert kernels(stages) == (["map: sub", "reduce: reduce_sum"] if apart else ["reduce: reduce_sum"])
     assert kernels(agree(lambda x, w: product(x, 1 - 0.1 * w), x, w)) == ["reduce: reduce_sum"]
+
+
+@pytest.mark.parametrize("terms", [1, 3])
+def test_products_of_products_of_small_matrices_have_no_terms_in_memory(terms: int) -> None:
+    """What is too large for one kernel ends in the first products, and not in the 512 terms of the second ones."""
+    a, b, c = (RNG.normal(size=(8, 8)) for _ in range(3))
+
+    def chain(x: Any, b: Any, c: Any) -> Any:
+        return sum((b @ x @ (c + k).T for k in range(terms)), -x)
+
+    with anima.enable_x64():
+        steps = anima.jit(lambda x, b, c: anima.lax.fori_loop(0, 9, lambda _, x: chain(x, b, c), x))
+        assert "f64[512]" not in steps.lower(a, b, c).loops
+        np.testing.assert_allclose(anima.jit(chain)(a, b, c), chain(a, b, c), rtol=1e-12)

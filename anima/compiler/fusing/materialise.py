@@ -32,6 +32,7 @@ DEEP = 40              # longest chain of folded equations that are not elementw
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 JOINED = 12            # and so is one that is joined, as there is a kernel for each box that cuts leave
 VECTOR = 4             # a short array, of a part and ends that are so much shorter, is a vector of its own
+SPREAD = 16            # most equations and sources of an array that is cut where it is stretched from them
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
 SHORT = 64             # most elements of a row for which a costly value is worth being computed apart, in vectors ...
@@ -92,14 +93,14 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
     """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
     the equations that do (roots). `parts` are those of `in_parts`."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
-    costs, reads, ends = _costs(jaxpr, kinds, results, parts)
-    costly = _costly(jaxpr, kinds, results | ends)
+    producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
+    trees = _Trees(jaxpr, kinds, results, parts, producers)
+    costly = _costly(jaxpr, kinds, results | trees.ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
     roots: set[int] = set()
     given = {*jaxpr.invars, *jaxpr.constvars}
-    producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
     for number in range(len(jaxpr.eqns) - 1, -1, -1):
         eqn = jaxpr.eqns[number]
         used = [v for v in eqn.outvars if v in uses]
@@ -107,7 +108,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, reads, ends, costly) or (
+        root = kind != "map" or _wants_memory(used[0], use, trees, costly) or (
             (times := _may_be_read(eqn)) and use.evaluations >= times * used[0].aval.size > times)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
@@ -290,16 +291,15 @@ def _repeated_last(eqn: Eqn, operand: Var) -> int:
     return max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], reads: dict[Var, int], ends: set[Var],
-                  costly: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, trees: _Trees, costly: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
-    if use.forced or var in ends:
+    if use.forced or var in trees.ends:
         return True
-    size, cost = var.aval.size, costs[var]
+    size, cost = var.aval.size, trees.costs[var]
     if size == 0:
         return False
     if cost <= CHEAP:
-        return size >= MANY and reads.get(var, 0) > 1 and use.evaluations >= OFTEN * size
+        return size >= MANY and trees.reads.get(var, 0) > 1 and use.evaluations >= OFTEN * size
     if len(use.roots) > 1 or (use.rows and size >= MANY and var in costly):
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
@@ -330,64 +330,106 @@ def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
     return found
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[int]
-           ) -> tuple[dict[Var, int], dict[Var, int], set[Var]]:
-    """For each variable, scalar operations to compute one element if all is folded but the program's `results`, which
-    are in memory; of cheap ones, how many arrays of that size or larger are read; and the ends of large trees."""
-    costs: dict[Var, int] = {}
-    reads: dict[Var, int] = {}
-    trees: dict[Var, _Tree] = {}  # of variables that equations will read: in long programs they take much memory
-    ends: set[Var] = set()
-    last = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
-    for eqn in jaxpr.eqns:
-        cost = 0
-        if kinds[id(eqn)] == "map":
-            own = cost_of(eqn)
-            repeated = own if eqn.primitive.name in REDUCTIONS else 1
-            operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
-            tree = _planted(eqn, repeated, operands, trees, ends, parts)
-            cost = min(sum([costs.get(v, 0) for v in operands if v not in ends]) * repeated + own, 1 << 20)
-            if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
-                cost = max(cost, 4 * CHEAP)
-            if tree.size > LARGE or tree.moves >= DEEP or id(eqn) in parts:
-                ends.update(eqn.outvars)
-                cost = 0
-            trees.update((var, tree) for var in eqn.outvars if var not in results)
-            if cost <= CHEAP and len(operands) > 1:
-                size = eqn.outvars[0].aval.size
-                reads.update((var, sum(type(m) is Var and m.aval.size >= size for m in tree.members))
-                             for var in eqn.outvars)
-        costs.update((var, 0 if var in results else cost) for var in eqn.outvars)
-        for var in eqn.invars:
-            if type(var) is Var and last[var] is eqn:
-                trees.pop(var, None)
-    return costs, reads, ends
+class _Trees:
+    """What is folded into each variable if all is but the program's `results`, which are in memory. For each variable:
+    scalar operations to compute one element (`costs`); of cheap ones, how many arrays of that size or larger are read
+    (`reads`). `ends` of large trees are in memory, too."""
 
+    def __init__(self, jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[int],
+                 producers: dict[Var, Eqn]) -> None:
+        self.results, self.parts, self.producers = results, parts, producers
+        self.costs: dict[Var, int] = {}
+        self.reads: dict[Var, int] = {}
+        self.ends: set[Var] = set()
+        self.trees: dict[Var, _Tree] = {}  # of variables that equations will read: in long programs they take much
+        self.order = {eqn: number for number, eqn in enumerate(jaxpr.eqns)}
+        last = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
+        for eqn in jaxpr.eqns:
+            if kinds[id(eqn)] == "map":
+                self._add(eqn)
+            else:
+                self.costs.update(dict.fromkeys(eqn.outvars, 0))
+            for var in eqn.invars:
+                if type(var) is Var and last[var] is eqn:
+                    self.trees.pop(var, None)
 
-def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var], parts: set[int]
-             ) -> _Tree:
-    """The tree of an equation; the operands whose trees would make it too large become ends."""
-    if id(eqn) in parts:
-        ends.update(_entangled([v for v in operands if v in trees and v not in ends], trees))
-        return _Tree()
-    members: set[Eqn | Var] = {eqn}
-    size, moves = size_of(eqn), 0
-    if len(operands) > 1:
-        operands = sorted(operands, key=lambda v: trees[v].size if v in trees else 0)
-    for var in operands:
-        tree = trees.get(var)
-        if tree is not None and var not in ends:
-            new = tree.members - members
-            more = repeated * tree.size * len(new) // len(tree.members)
-            if size + more <= LARGE:
-                members |= new
-                size, moves = size + more, max(moves, tree.moves)
+    def _add(self, eqn: Eqn) -> None:
+        own = cost_of(eqn)
+        repeated = own if eqn.primitive.name in REDUCTIONS else 1
+        operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
+        tree = self._planted(eqn, repeated, operands)
+        cost = min(sum([self.costs.get(v, 0) for v in operands if v not in self.ends]) * repeated + own, 1 << 20)
+        if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
+            cost = max(cost, 4 * CHEAP)
+        if tree.size > LARGE or tree.moves >= DEEP or id(eqn) in self.parts:
+            self.ends.update(eqn.outvars)
+            cost = 0
+        if cost <= CHEAP and len(operands) > 1:
+            size = eqn.outvars[0].aval.size
+            count = sum(type(m) is Var and m.aval.size >= size for m in tree.members)
+            self.reads.update(dict.fromkeys(eqn.outvars, count))
+        for var in eqn.outvars:
+            self.costs[var] = 0 if var in self.results else cost
+            if var not in self.results:
+                self.trees[var] = tree
+
+    def _planted(self, eqn: Eqn, repeated: int, operands: list[Var]) -> _Tree:
+        """The tree of an equation; the operands whose trees would make it too large, or what these are stretched from,
+        become ends."""
+        trees, ends = self.trees, self.ends
+        if id(eqn) in self.parts:
+            ends.update(_entangled([v for v in operands if v in trees and v not in ends], trees))
+            return _Tree()
+        members: set[Eqn | Var] = {eqn}
+        size, moves = size_of(eqn), 0
+        if len(operands) > 1:
+            operands = sorted(operands, key=lambda v: trees[v].size if v in trees else 0)
+        for var in operands:
+            if var in trees and var not in ends:
+                new, more = self._more(var, members, repeated)
+                if size + more > LARGE and self._cut(var):
+                    new, more = self._more(var, members, repeated)
+                if size + more <= LARGE:
+                    members |= new
+                    size, moves = size + more, max(moves, trees[var].moves)
+                    continue
+                ends.add(var)
+            if var not in members:
+                members.add(var)
+                size += LOAD
+        return _Tree(frozenset(members), size, moves + (not is_elementwise(eqn)))
+
+    def _more(self, var: Var, members: set[Eqn | Var], repeated: int) -> tuple[frozenset[Eqn | Var], int]:
+        """What a variable's tree has beside `members`, and the size of that."""
+        tree = self.trees[var]
+        new = tree.members - members
+        return new, repeated * tree.size * len(new) // len(tree.members)
+
+    def _cut(self, var: Var) -> bool:
+        """Ends a tree at what its variable is stretched from, if that is less: a product of a product of small matrices
+        has the first product in memory, and not the terms of the second. Whether it is so."""
+        between: dict[Eqn, None] = {}
+        sources: dict[Var, None] = {}
+        stack = [var]
+        while stack:
+            one = stack.pop()
+            eqn = self.producers.get(one)
+            if eqn is None or one in self.ends or eqn in between:
                 continue
-            ends.add(var)
-        if var not in members:
-            members.add(var)
-            size += LOAD
-    return _Tree(frozenset(members), size, moves + (not is_elementwise(eqn)))
+            if one.aval.size == var.aval.size and (
+                    acts_elementwise(eqn) or eqn.primitive is broadcast_in_dim_p or is_view(eqn)):
+                between[eqn] = None
+                stack += [v for v in eqn.invars if type(v) is Var]
+            else:
+                sources[one] = None
+            if len(between) + len(sources) > SPREAD:
+                return False
+        if not sources or sum(v.aval.size for v in sources) >= var.aval.size:
+            return False
+        self.ends.update(sources)
+        for eqn in sorted(between, key=lambda e: self.order[e]):
+            self._add(eqn)
+        return True
 
 
 def _entangled(operands: list[Var], trees: dict[Var, _Tree]) -> list[Var]:
