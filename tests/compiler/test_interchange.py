@@ -150,6 +150,40 @@ def test_lanes_go_around_steps(fun: Callable[[Any], Any], count: int) -> None:
     check(fun, x, 1e-5)
 
 
+def ensemble(x: Any) -> Any:
+    """Members are columns; what is computed for each element goes through all of them at once."""
+    return lax.fori_loop(0, 20, lambda _, x: x + 0.1 * jnp.tanh(A @ x), x)
+
+
+def observed(x: Any) -> Any:
+    """Columns of several lengths, and a number for each."""
+    def step(c: Any, _: Any) -> Any:
+        x, y, n = c
+        x = A @ x + 0.1 * y[2:]
+        y = 0.5 * jnp.tanh(B[:5, :5] @ y)
+        return (x, y, n + (x[0] > y[0])), None
+    return lax.scan(step, (x, jnp.concatenate([x, x[:2]]), jnp.zeros(x.shape[1], jnp.int32)), None, length=10)[0]
+
+
+def complex_columns(x: Any) -> Any:
+    c = A + 0.3j * B[:3, :3]
+    return lax.fori_loop(0, 10, lambda _, z: 0.9 * (c @ z), lax.complex(x, 0.5 * x))
+
+
+@pytest.mark.parametrize("count", [LEAST, 17, 100, 1030])
+@pytest.mark.parametrize("fun", [ensemble, observed, complex_columns], ids=lambda f: f.__name__)
+def test_columns_are_lanes(fun: Callable[[Any], Any], count: int) -> None:
+    x = np.ascontiguousarray(data(count).T)
+    if count > 64:
+        assert in_lanes(lowered(fun, x).loops)
+    got, single = anima.jit(fun)(x), anima.jit(fun)
+    for n in {0, count // 2, count - 1}:
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a[..., n], b[..., 0], 1e-5, 1e-6), got,  # noqa: B023
+                       single(x[:, n:n + 1]))
+    gradient = slope_of(lambda x: anima.tree.map(abs, fun(x)[0]))
+    np.testing.assert_allclose(anima.jit(gradient)(x)[:, -1:], anima.jit(gradient)(x[:, -1:]), 2e-4, 1e-5)
+
+
 @pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
 def test_in_double_precision(fun: Callable[[Any], Any]) -> None:
     with anima.enable_x64(True):

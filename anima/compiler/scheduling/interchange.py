@@ -89,12 +89,13 @@ class _Interchange:
     def loop(self, loop: For | While, others: Sequence[Stmt]) -> list[Stmt] | None:
         """The statements that do what a loop does, lane by lane; None where that cannot be, or does not pay."""
         for count in _counts(loop):
-            try:
-                return self.interchanged(loop, others, count)
-            except _Different:
-                continue
-            except _InRegisters:
-                break
+            for form in (loop, *_in_rows(loop, count)):
+                try:
+                    return self.interchanged(form, others, count)
+                except _Different:
+                    continue
+                except _InRegisters:
+                    return None
         return None
 
     def interchanged(self, loop: For | While, others: Sequence[Stmt], count: int) -> list[Stmt]:
@@ -313,6 +314,34 @@ def _counts(loop: For | While) -> list[int]:
     every = {int(s.extent.value) for s in statements(*kernels) if isinstance(s, For) and isinstance(s.extent, Const)}
     counts = [math.gcd(*outer), *sorted(every, reverse=True)]
     return [n for n in dict.fromkeys(counts) if n >= LEAST][:MOST_COUNTS]
+
+
+def _in_rows(loop: For | While, count: int) -> Iterator[For | While]:
+    """A loop whose kernels go through arrays as rows of so many elements, rather than through all elements at once:
+    these are lanes if others of its kernels have them in rows. Nothing where none does otherwise."""
+    cut = False
+
+    def in_rows(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Kernel):
+            return map_blocks(lambda block: tuple(map(in_rows, block)), stmt)
+        return replace(stmt, body=tuple(rows(s) for s in stmt.body))
+
+    def rows(stmt: Stmt) -> Stmt:
+        if not (isinstance(stmt, For) and stmt.kind == "each" and isinstance(stmt.extent, Const)
+                and stmt.extent.value > count and stmt.extent.value % count == 0):
+            return stmt
+        nonlocal cut
+        cut = True
+        row = NamedValue(f"{stmt.index}.row", INDEX)
+        place = affine(0, (row, count), (NamedValue(stmt.index, INDEX), 1))
+        lanes = For(stmt.index, Const(count, INDEX), rename(stmt.body, {}, {}, {stmt.index: place}),  # type: ignore[dict-item]
+                    stmt.kind)
+        return For(row.name, Const(stmt.extent.value // count, INDEX), (lanes,), stmt.kind)
+
+    found = in_rows(loop)
+    assert isinstance(found, (For, While))
+    if cut:
+        yield found
 
 
 def _without_kernels(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
