@@ -1,7 +1,7 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
-    jaxpr   dead_code inline hoist blocks expand simplify
-            conditional accumulate together dead_code       equations on arrays
+    jaxpr   dead_code inline hoist blocks expand simplify   equations on arrays
+            known_places conditional accumulate together dead_code
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower interchange tile schedule                 loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
@@ -41,6 +41,7 @@ from anima.compiler.rewriting.conditional import conditional
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
+from anima.compiler.rewriting.known import known_places
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.rewriting.together import together
 from anima.compiler.scheduling.interchange import interchange
@@ -78,6 +79,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("known_places", known_places, "jaxpr"),     # no reads at places that are known and in order
         Pass("conditional", conditional, "jaxpr"),       # no choices between an array and itself but for some places
         Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
