@@ -184,6 +184,21 @@ def test_columns_are_lanes(fun: Callable[[Any], Any], count: int) -> None:
     np.testing.assert_allclose(anima.jit(gradient)(x)[:, -1:], anima.jit(gradient)(x[:, -1:]), 2e-4, 1e-5)
 
 
+@pytest.mark.parametrize("count", [100, 1030])
+def test_short_tables_that_all_lanes_read_step_by_step(count: int) -> None:
+    """What they have in common, a counter too, is read once for all lanes."""
+    x, terms = data(count)[:, 0], RNG.normal(size=9).astype(np.float32)
+
+    def horner(x: Any, terms: Any) -> Any:
+        return lax.fori_loop(0, 9, lambda i, y: y * x + terms[i], jnp.zeros_like(x))
+
+    assert in_lanes(lowered(horner, x, terms).loops)
+    compiled = anima.jit(horner).lower(x, terms)
+    text = str(compiled.llvm)
+    assert "gather" not in text and 0 < text.count(" load float") <= 3
+    np.testing.assert_allclose(compiled.compile()(x, terms), np.polyval(terms, x), 1e-4, 1e-5)
+
+
 @pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
 def test_in_double_precision(fun: Callable[[Any], Any]) -> None:
     with anima.enable_x64(True):

@@ -37,6 +37,7 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
     NamedValue,
     Op,
     Stmt,
@@ -44,6 +45,7 @@ from anima.compiler.ir.loops import (
     While,
     lets_of,
     statements,
+    varying_names,
     walk,
 )
 from anima.compiler.ir.neutral import neutral
@@ -71,7 +73,7 @@ class Vector(Control):
         if count == 0:
             return
         looks = [s for s in statements(*loop.body) if isinstance(s, If) and s.then and isinstance(s.then[0], Call)]
-        self.shared = frozenset(s.name for look in looks for s in look.then if isinstance(s, Assign))
+        self.shared = frozenset(s.name for look in looks for s in look.then if isinstance(s, Assign)) | _alike(loop)
         sums = self._accumulated(loop.body)
         weight = sum(cost(s) for s in loop.body)
         tests = _nan_tests(loop.body, sums)
@@ -344,3 +346,11 @@ def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, E
     return {s.name: values[s.value.name] for s in body
             if isinstance(s, Accumulate) and s.op == "or" and s.name in sums and times[s.name] == 1
             and isinstance(s.value, NamedValue) and s.value.name in values}
+
+
+def _alike(loop: For) -> set[str]:
+    """Variables of a loop's iterations that have the same value in all of its lanes, always."""
+    inside = list(statements(*loop.body))
+    apart = {s.name for one in inside if isinstance(one, (While, If)) for s in statements(one)
+             if isinstance(s, (Assign, Accumulate))}
+    return {s.name for s in inside if isinstance(s, Mutable)} - varying_names(loop) - apart

@@ -459,3 +459,43 @@ def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
         yield stmt
         for block in blocks_of(stmt):
             yield from statements_outside(block)
+
+
+def varying_names(loop: For) -> set[str]:
+    """Names, of buffers too, whose values differ between iterations of a loop."""
+    reads: list[tuple[str, set[str]]] = []
+    for stmt in statements(*loop.body):
+        match stmt:
+            case Let(name=name, value=value) | Mutable(name=name, init=value):
+                reads.append((name, names_in(value, True)))
+            case Store(buffer=name, index=index, value=value):
+                reads.append((name, names_in(value, True) | names_in(index)))
+            case Assign(name=name, value=value) | Accumulate(name=name, value=value):
+                reads.append((name, names_in(value, True)))
+    names = {loop.index}
+    grown = True
+    while grown:
+        grown = False
+        for name, others in reads:
+            if name not in names and not names.isdisjoint(others):
+                names.add(name)
+                grown = True
+    return names
+
+
+def names_in(node: Expr | Stmt, buffers: bool = False) -> set[str]:
+    """The names whose values an expression or a statement takes; with `buffers`, those that it loads from, too."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        kind = type(node)
+        if kind is NamedValue:
+            found.add(node.name)  # type: ignore[union-attr]
+        elif kind is Op:
+            stack += node.args  # type: ignore[union-attr, arg-type]
+        elif kind is not Const:
+            if buffers and kind is Load:
+                found.add(node.buffer)  # type: ignore[union-attr]
+            stack += children(node)
+    return found

@@ -26,10 +26,10 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     While,
+    names_in,
     statements,
     walk,
 )
-from anima.compiler.scheduling.vectorize import names_in
 from anima.util import replace
 
 _BOTH = 60.0  # nanoseconds, of one lane, that all blocks may take together

@@ -40,20 +40,20 @@ from anima.compiler.ir.loops import (
     affine,
     lets_of,
     map_blocks,
+    names_in,
     normal,
     roots,
     statements,
     statements_outside,
     walk,
 )
-from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.accesses import LARGEST, unrolled_size
 from anima.compiler.storage.buffers import buffers_of, rename, size_in_bytes
 from anima.compiler.storage.registers import LANES, LEAST
 from anima.util import replace
 
 MOST_COUNTS = 4      # numbers of lanes that are tried
-NEAR = 4096          # bytes from a step's place in an array to the next one's, at most
+NEAR = 4096          # bytes from a step's place in an array to the next one's, at most, if the array has more
 WORK = 8             # statements for each element of such an array, at least
 
 
@@ -190,7 +190,7 @@ class _Lanes:
         lets = lets_of(statements_outside((self.loop,)))
         for node in walk(*kernels):
             work += isinstance(node, (Let, Store))
-            if not isinstance(node, (Load, Store)):
+            if not isinstance(node, (Load, Store)) or size_in_bytes(self.buffers[node.buffer]) <= NEAR:
                 continue
             far = [c for name, c in steps(node.index, lets).items() if name in self.steps or name in lets]
             size = size_in_bytes(self.buffers[node.buffer]) // max(self.buffers[node.buffer].size, 1)

@@ -37,13 +37,13 @@ from anima.compiler.ir.loops import (
     affine,
     lets_of,
     map_blocks,
+    names_in,
     statements,
     walk,
     with_blocks,
     with_kernels,
 )
 from anima.compiler.machine.target import Target
-from anima.compiler.scheduling.vectorize import names_in
 from anima.util import replace
 
 _AHEAD = 8192  # bytes of rows from their fetch to their use, about

@@ -44,13 +44,14 @@ from anima.compiler.ir.loops import (
     Store,
     While,
     affine,
+    names_in,
     statements,
+    varying_names,
     walk,
     with_blocks,
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.tile import even_block, split
-from anima.compiler.scheduling.vectorize import names_in, varying_names
 from anima.compiler.storage.accesses import LARGEST
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape

@@ -20,7 +20,6 @@ from anima.compiler.ir.affine import across, along, largest, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
-    Accumulate,
     Assign,
     Call,
     Const,
@@ -37,10 +36,11 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     While,
-    children,
     lets_of,
     map_blocks,
+    names_in,
     statements,
+    varying_names,
     walk,
     with_kernels,
 )
@@ -163,7 +163,9 @@ def _together(loop: For, width: int, target: Target) -> int:
     held = {s.buffer for s in inside if isinstance(s, Local)}
     lets = lets_of(inside)
     indices = {s.index for s in in_order}
-    loads = {n for n in walk(*in_order) if isinstance(n, (Load, Store)) and n.buffer not in held}
+    varying = varying_names(loop)  # what is loaded for all lanes at once is not waited for
+    loads = {n for n in walk(*in_order) if isinstance(n, (Load, Store)) and n.buffer not in held
+             and not varying.isdisjoint(names_in(n.index))}
     fixed = {n for n in loads if isinstance(n, Load) and indices.isdisjoint(steps(n.index, lets))}
     values = len(fixed) + sum(s.size for s in inside if isinstance(s, Local)) + sum(
         isinstance(s, Mutable) for s in inside)
@@ -221,43 +223,3 @@ def fits(loop: For) -> bool:
             case Store(buffer=buffer, index=index) if buffer not in held and varying.isdisjoint(names_in(index)):
                 return False
     return True
-
-
-def varying_names(loop: For) -> set[str]:
-    """Names, of buffers too, whose values differ between iterations of a loop."""
-    reads: list[tuple[str, set[str]]] = []
-    for stmt in statements(*loop.body):
-        match stmt:
-            case Let(name=name, value=value) | Mutable(name=name, init=value):
-                reads.append((name, names_in(value, True)))
-            case Store(buffer=name, index=index, value=value):
-                reads.append((name, names_in(value, True) | names_in(index)))
-            case Assign(name=name, value=value) | Accumulate(name=name, value=value):
-                reads.append((name, names_in(value, True)))
-    names = {loop.index}
-    grown = True
-    while grown:
-        grown = False
-        for name, others in reads:
-            if name not in names and not names.isdisjoint(others):
-                names.add(name)
-                grown = True
-    return names
-
-
-def names_in(node: Expr | Stmt, buffers: bool = False) -> set[str]:
-    """The names whose values an expression or a statement takes; with `buffers`, those that it loads from, too."""
-    found: set[str] = set()
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        kind = type(node)
-        if kind is NamedValue:
-            found.add(node.name)  # type: ignore[union-attr]
-        elif kind is Op:
-            stack += node.args  # type: ignore[union-attr, arg-type]
-        elif kind is not Const:
-            if buffers and kind is Load:
-                found.add(node.buffer)  # type: ignore[union-attr]
-            stack += children(node)
-    return found

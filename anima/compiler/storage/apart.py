@@ -26,6 +26,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     blocks_of,
+    names_in,
     statements,
     statements_outside,
     walk,
@@ -33,7 +34,6 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import TAPE_ROUTINES
 from anima.compiler.scheduling.parallelize import PIECE, WORTH
-from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import buffers_of, size_in_bytes, written_out
 from anima.util import replace
 

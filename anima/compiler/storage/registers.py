@@ -46,6 +46,7 @@ from anima.compiler.ir.loops import (
     While,
     blocks_of,
     map_blocks,
+    names_in,
     statements,
     statements_outside,
     walk,
@@ -53,7 +54,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.choices import without_branches
-from anima.compiler.scheduling.vectorize import fits, names_in
+from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.accesses import LARGEST, LONGEST, Block, Covered, Mode, block_of, marked, unrolled_size
 from anima.compiler.storage.apart import on_threads, own_buffers
 from anima.compiler.storage.buffers import buffers_of, rename
