@@ -195,7 +195,7 @@ def test_short_tables_that_all_lanes_read_step_by_step(count: int) -> None:
     assert in_lanes(lowered(horner, x, terms).loops)
     compiled = anima.jit(horner).lower(x, terms)
     text = str(compiled.llvm)
-    assert "gather" not in text and 0 < text.count(" load float") <= 3
+    assert "gather" not in text and 0 < text.count(" load float") < 8  # and not one for each lane
     np.testing.assert_allclose(compiled.compile()(x, terms), np.polyval(terms, x), 1e-4, 1e-5)
 
 
