@@ -141,6 +141,20 @@ def test_reductions_of_one_operand_share_its_computation() -> None:
     assert stages.kernel_count == 1
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_sums_along_both_axes_the_one_along_memory_shares_the_kernel(first: int) -> None:
+    """As the gradient of a function of all pairs leaves them, in either order."""
+    def both(x: Any) -> Any:
+        y = el.exp(el.sin(x))
+        a = sh.reduce_sum(el.neg(y), (first,))
+        return a, sh.reduce_sum(y, (1 - first,)), y
+
+    x = RNG.normal(size=(90, 70)).astype(np.float32)
+    fused = agree(both, x).fused
+    assert [g.axes for g in fused.groups if g.kind == "reduce"] == [(1,), (0,)]
+    assert [e.primitive.name for e in fused.groups[0].roots][0] == "exp"
+
+
 def test_several_results_share_a_kernel() -> None:
     def adam(g: Any, m: Any, v: Any, p: Any) -> list[Any]:
         m = el.add(el.mul(m, 0.9), el.mul(g, 0.1))

@@ -45,6 +45,7 @@ from anima.util import replace
 MOST_ROOTS = 24        # results of one kernel
 LONG = 1024            # most elements of rows at whose end a costly function counts: it is computed apart, in vectors
 SMALL = 4096           # elements: kernels that share nothing are merged below this
+NEAR = 16              # equations through which it is looked what an array is made of
 BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
 T = TypeVar("T")
@@ -68,7 +69,8 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
         views, stored, roots = materialise(jaxpr, kinds, parts, reads.early)
         reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
-    grouping = _Grouping(producers, stored, views, kinds, parts, _repeated(jaxpr.eqns), target)
+    sums = _summed([e for e in jaxpr.eqns if kinds[id(e)] == "reduce"], producers, stored)
+    grouping = _Grouping(producers, stored, views, kinds, parts, _repeated(jaxpr.eqns), sums, target)
     for number in reads.order:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
@@ -88,6 +90,21 @@ def _repeated(eqns: Sequence[Eqn]) -> dict[Var, set[Shape]]:
                 found.setdefault(v, set()).add(out.aval.shape)
             elif type(v) is Var and v.aval.size == out.aval.size and out in found:
                 found.setdefault(v, set()).update(found[out])
+    return found
+
+
+def _summed(reductions: Sequence[Eqn], producers: dict[Var, Eqn], stored: set[Var]) -> dict[Var, set[Shape]]:
+    """The axes over which arrays in memory, or what is computed from each of their elements, are reduced."""
+    found: dict[Var, set[Shape]] = {}
+    for eqn in reductions if len(reductions) > 1 else ():
+        stack, seen = [v for v in eqn.invars if type(v) is Var], 0
+        while stack and seen < NEAR:
+            var, seen = stack.pop(), seen + 1
+            if var in stored:
+                if eqn.params["axes"]:
+                    found.setdefault(var, set()).add(tuple(eqn.params["axes"]))
+            elif var in producers and acts_elementwise(producers[var]):
+                stack += [v for v in producers[var].invars if type(v) is Var and v.aval.shape == var.aval.shape]
     return found
 
 
@@ -134,9 +151,10 @@ class _Grouping:
     """Places roots, in program order, into groups."""
 
     def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str],
-                 parts: set[int], repeated: dict[Var, set[Shape]], target: Target):
+                 parts: set[int], repeated: dict[Var, set[Shape]], sums: dict[Var, set[Shape]], target: Target):
         self.target = target
         self.repeated = repeated
+        self.sums = sums
         self.parts = parts
         self.producers = producers
         self.stored = stored
@@ -308,6 +326,9 @@ class _Grouping:
             return False
         if (group.paired and kind == "reduce") or (self.paired and group.kind == "reduce"):
             return False  # reductions do not run over both halves at once
+        if kind == "reduce" and group.kind == "map" and any(
+                min(other) > max(axes) for v in reads if self.maker.get(v) is group for other in self.sums.get(v, ())):
+            return False  # another one goes along memory, where this one would step across it
         bit = 1 << group.number
         if any(g is not group and g.needs & bit for g in (*direct.values(), *self.earlier)):
             return False  # something between the two could then not be scheduled
