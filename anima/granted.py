@@ -9,6 +9,7 @@ again would be what the process is killed for. The files are those of Linux's co
 from __future__ import annotations
 
 import math
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -30,6 +31,16 @@ def memory() -> int | None:
     except (AttributeError, ValueError, OSError):
         own = 0
     return min((size for size in (own, memory_quota()) if size), default=None)
+
+
+def require(nbytes: int, user: str) -> None:
+    """MemoryError unless the system would give so many bytes more: for who can do nothing but end the process where it
+    gets none."""
+    try:
+        mmap.mmap(-1, nbytes).close()
+    except OSError as error:
+        raise MemoryError(f"out of memory: {user} may need {nbytes >> 20} MiB, which the system does not give "
+                          f"({error.strerror})") from None
 
 
 @once

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import granted
 from anima.util import once
 
 # OpenBLAS's threads save a fifth where matrices are not very large, and cost up to 70 times the whole where anything
@@ -31,6 +32,7 @@ _api.PyCapsule_GetName.restype = ctypes.c_char_p
 _api.PyCapsule_GetName.argtypes = [ctypes.py_object]
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_LIBRARY = 160 << 20  # bytes that OpenBLAS takes when it is loaded and first used
 _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
@@ -38,6 +40,8 @@ _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 def part(name: str) -> Any:
     """A compiled module of `scipy.linalg`, alone."""
     full = f"scipy.linalg.{name}"
+    if full not in sys.modules:
+        granted.require(_LIBRARY, "OpenBLAS, which solves systems of equations,")  # it would wait for more for ever
     scipy = importlib.import_module("scipy")  # finds the libraries; slow to load: with the first that needs it
     spec = PathFinder.find_spec(full, [os.path.join(folder, "linalg") for folder in scipy.__path__])
     if "scipy.linalg" in sys.modules or spec is None or spec.loader is None:

@@ -14,7 +14,7 @@ Python (`enter`).
 The way back: compiled code calls `callback`, which calls what a callback has of machine code (a message between
 processes), or takes the interpreter's lock and calls a Python function,
 and `poll`, which looks for signals (Ctrl-C). If either leaves an exception behind, the program returns at
-once, and the call raises that exception.
+once, and the call raises that exception. So does one that gets no memory, after `exhausted`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ import ctypes
 import re
 import struct
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from anima import granted
 from anima.compiler.machine import native
 from anima.core import processes
 from anima.core.array import ConcreteArray, PlacedArray
@@ -37,7 +39,9 @@ from anima.core.shardings import Sharding
 from anima.runtime import threads
 from anima.runtime.calling_code import FORMS, HEAD, HEAD_BYTES, LOCK, RECORD, RECORD_BYTES, RUN
 from anima.runtime.fields import with_fields
-from anima.util import once, record
+from anima.util import lazy_module, once, record
+
+resource = lazy_module("resource")  # which Windows does not have
 
 _NEEDED_FLAGS = 0x0001 | 0x0100  # C-contiguous, aligned (NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED)
 _WRITEABLE = 0x0400
@@ -52,11 +56,12 @@ _OF_INTS = {"float32": 5, "float64": 6}
 
 # What the code needs of the interpreter by address: functions and objects.
 _PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyGILState_Ensure", "PyGILState_Release",
-           "PyObject_Call", "PyObject_CallFunction", "PyErr_CheckSignals", "PyErr_Occurred", "Py_IncRef", "Py_DecRef",
-           "PyTuple_New", "PyTuple_SetItem", "PyList_New", "PyList_SetItem", "PyType_GenericAlloc",
-           "PyLong_AsLongLongAndOverflow")
+           "PyObject_Call", "PyObject_CallFunction", "PyErr_CheckSignals", "PyErr_Occurred", "PyErr_SetString",
+           "Py_IncRef", "Py_DecRef", "PyTuple_New", "PyTuple_SetItem", "PyList_New", "PyList_SetItem",
+           "PyType_GenericAlloc", "PyLong_AsLongLongAndOverflow")
 _OBJECTS = {"None": None, "True": True, "NotImplemented": NotImplemented, "ndarray": np.ndarray,
-            "ConcreteArray": ConcreteArray, "PlacedArray": PlacedArray, "ShapedArray": ShapedArray}
+            "ConcreteArray": ConcreteArray, "PlacedArray": PlacedArray, "ShapedArray": ShapedArray,
+           "MemoryError": MemoryError}
 
 _NEW_ARRAY = 94  # of NumPy's C functions (its ABI, since 1.0): PyArray_NewFromDescr
 _empty = np.empty  # as it is now: what native code does in its place
@@ -223,6 +228,23 @@ def run() -> int:
     return _module()[0].address("run")
 
 
+_STACK = 1 << 20  # bytes of the stack that compiled programs are sure to find
+_deep = False
+
+
+def _make_stack_deep() -> None:
+    """Has the main thread's stack reach as far down as compiled code may need: the system makes it longer only as it is
+    used, and ends the process if there is no memory then. Stacks of other threads are whole from their start."""
+    global _deep
+    if _deep or sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return
+    most, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if most == resource.RLIM_INFINITY or most >= 4 * _STACK:
+        granted.require(_STACK, "the stack of compiled programs")
+        ctypes.CFUNCTYPE(None, ctypes.c_int64)(_module()[0].address("reach"))(_STACK)
+    _deep = True
+
+
 _no_pool = ctypes.c_int64(0)
 
 
@@ -238,6 +260,7 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
     `core.processes.Log.entry` tells, for calls that are noted there. A `brief` program, of a microsecond or so, keeps
     the interpreter's lock.
     """
+    _make_stack_deep()
     if _module()[1] is None or len(inputs) > _MOST_INPUTS:
         return None
     made = [*outputs, *((scratch,) if scratch is not None else ())]
@@ -304,5 +327,5 @@ def enter(entry: int, addresses: Sequence[int], arena: int, pool: int) -> None:
 
 def way_back(name: str) -> int:
     """The address of `callback(table, number, data)`, `poll()` or `look(flag)`: 0, or else an exception is
-    waiting (for the last, perhaps in another thread)."""
+    waiting (for the last, perhaps in another thread); or of `exhausted()`, which leaves a MemoryError."""
     return _module()[0].address(name)

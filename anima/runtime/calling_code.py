@@ -518,6 +518,7 @@ fill:
 # The error indicator stays set from `callback` or `poll` to the end of `enter`.
 LOCK = """
 @arguments = private constant [3 x i8] c"KK\\00"
+@no.memory = private constant [72 x i8] c"out of memory: a compiled program got none for its intermediate results\\00"
 
 define void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool) {
   %thread = call ptr {PyEval_SaveThread}()
@@ -554,6 +555,19 @@ release:
   call void {PyGILState_Release}(i32 %lock)
   %status = zext i1 %raised to i32
   ret i32 %status
+}
+
+define void @reach(i64 %bytes) {
+  %room = alloca i8, i64 %bytes
+  store volatile i8 0, ptr %room
+  ret void
+}
+
+define void @exhausted() {
+  %lock = call i32 {PyGILState_Ensure}()
+  call void {PyErr_SetString}(ptr {MemoryError}, ptr @no.memory)
+  call void {PyGILState_Release}(i32 %lock)
+  ret void
 }
 
 define i32 @poll() {

@@ -47,6 +47,7 @@ else:  # programs from the disk need none of these
     tapes, traffic = lazy_module("anima.runtime.tapes.routines"), lazy_module("anima.compiler.traffic")
 
 _ALIGNMENT = 64
+_WAYS_BACK = ("callback", "poll", "look", "exhausted")
 
 
 def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
@@ -177,7 +178,7 @@ class Executable:
             return tapes.routine(name)
         if name in ("get_num_threads", "set_num_threads"):
             return routines.threads_routine(name)
-        return way_back(name) if name in ("callback", "poll", "look") else routines.address(name)
+        return way_back(name) if name in _WAYS_BACK else routines.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run the program. Inputs have the program's dtypes and numbers of elements, in row-major order;

@@ -11,8 +11,8 @@ Polychronopoulos and Kuck, 1987). Where another program has one of the cores, al
 One job runs at a time: a call from inside a job, or from a second thread meanwhile, runs serially.
 A worker that finds itself on the caller's core moves to another: Linux may leave both on one for long.
 
-Workers start with the first parallel program; a forked child starts its own. Windows has none of what a pool
-is made of here: one thread runs everything there.
+Workers start with the first parallel program, as many as the system gives; a forked child starts its own. Windows has
+none of what a pool is made of here: one thread runs everything there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from anima import granted
 from anima.compiler.machine import native
-from anima.util import fork_safe, once
+from anima.util import fork_safe, logger, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
 _FIELDS = {"parallel_for": 0, "threads": 8, "spins": 16, "busy": 128, "generation": 256, "open": 260, "active": 384,
@@ -382,7 +382,10 @@ class Pool:
                 thread = threading.Thread(target=_work, args=(worker, self), daemon=True, name=f"anima-{i}")
                 thread.start()
                 self._workers.append(thread)
-        except BaseException:  # a signal; no more threads
+        except RuntimeError as error:  # the system gives no more threads: those that there are do the work
+            logger().warning("%d of %d threads could not be started (%s): programs run without them", threads - i,
+                             threads, error)
+        except BaseException:  # a signal
             self.close()
             raise
 

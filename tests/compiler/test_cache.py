@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -88,3 +89,14 @@ def test_targets_have_programs_of_their_own(built: list[str]) -> None:
     other = replace(TARGET, features=TARGET.features + ",+other")
     assert get("p") is not get("p", other)
     assert built == ["p", "p"]
+
+
+def test_without_threads_modules_are_compiled_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoThreads:
+        def submit(self, *_: Any) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(objects, "_workers", NoThreads)
+    texts = [f"define i64 @f{n}() {{ ret i64 {n} }}" for n in range(3)]
+    made = objects.modules(texts, 0, TARGET)
+    assert [ctypes.CFUNCTYPE(ctypes.c_int64)(m.address(f"f{n}"))() for n, m in enumerate(made)] == [0, 1, 2]

@@ -285,6 +285,30 @@ def test_pools_are_kept_for_the_next_time():
         threads.set_num_threads(None)
 
 
+@has_workers
+@pytest.mark.parametrize("given", [0, 2])
+def test_where_the_system_gives_no_more_threads_those_that_there_are_do_all(monkeypatch, caplog, bodies, given):
+    start = threading.Thread.start
+
+    def limited(thread):
+        if int(thread.name.split("-")[1]) > given:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with caplog.at_level("WARNING", "anima"):
+        pool = threads.Pool(4)
+    try:
+        assert len(pool._workers) == given and f"{3 - given} of 4 threads could not be started" in caplog.text
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        counts = np.zeros(10001, np.int32)
+        call(threads._module(threads._best_sleep()).address("parallel_for"))(
+            pool.address, bodies.address("count"), counts.ctypes.data, counts.size, 10)
+        assert (counts == 1).all()
+    finally:
+        pool.close()
+
+
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_pool_that_cannot_start_leaves_no_workers(monkeypatch, broken):
     started, start = [], threading.Thread.start

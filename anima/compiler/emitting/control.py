@@ -19,6 +19,7 @@ from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.scratch import Scratch
 from anima.compiler.emitting.value import (
     COMPLEX_TYPES,
+    I32,
     I64,
     NUMPY,
     PTR,
@@ -389,21 +390,50 @@ class Control(Scratch):
         chosen = tuple(self.b.select(self.mask, n, o) for n, o in zip(parts(new), parts(old), strict=True))
         return rebuild(new, chosen)
 
-    def finish(self) -> None:
-        """Gives back scratch memory and returns."""
+    def finish(self, tell: Callable[[], object] | None = None) -> None:
+        """Gives back scratch memory and returns. `tell` writes how the caller learns that there was none; without, the
+        function returns 1 then, and else 0."""
+        b = self.b
         if self.stopped is not None:
-            self.b.branch(self.stopped)
-            self.b.place(self.stopped)
+            b.branch(self.stopped)
+            b.place(self.stopped)
+        self.look_at_guards()
+        self.look_at_memory()
+        if self.exhausted is None:
+            b.ret()
+            return
+        well, done = b.block, b.label("done")
+        b.branch(done)
+        b.place(self.exhausted)
+        if tell is None:
+            b.result = I32
+        else:
+            tell()
+        b.branch(done)
+        b.place(done)
+        status = b.phi(I32, (0, well), (1, self.exhausted)) if tell is None else None
         self.release()
-        self.b.ret()
+        b.ret(status)
 
     def stop_unless_zero(self, status: Value | None) -> None:
         """Ends the function at once if a call back into Python has raised."""
+        self.stopped = self.stopped or self.b.label("stopped")
+        self._leave_unless_zero(status, self.stopped)
+
+    def run(self, function: str | Value, args: Sequence[Value], fails: bool) -> None:
+        """Calls a function of the program, and ends as that did if it `fails` where it gets no memory."""
+        status = self.b.call(function, args, I32 if fails else None)
+        if fails:
+            self.give_up_unless_zero(status)
+
+    def give_up_unless_zero(self, status: Value | None) -> None:
+        """Ends the function, as one that got no memory, unless a word is 0."""
+        self._leave_unless_zero(status, self.may_exhaust())
+
+    def _leave_unless_zero(self, status: Value | None, label: str) -> None:
         assert status is not None
-        if self.stopped is None:
-            self.stopped = self.b.label("stopped")
         following = self.b.label("following")
-        self.b.branch_if(self.b.cmp("eq", status, 0), following, self.stopped, likely=True)
+        self.b.branch_if(self.b.cmp("eq", status, 0), following, label, likely=True)
         self.b.place(following)
 
     # -- control --------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ class EntryFunction:
         self.slots = {b.name: n for n, b in enumerate(slots(program))}
         self.callees: dict[str, tuple[int, str, TextModule | str | None]] = {}  # and where their addresses are
         self.shared: list[str] = []  # texts of parts of matrix products
-        self.kernels: dict[str, tuple[TextModule, str]] = {}
+        self.kernels: dict[str, tuple[TextModule, str, bool]] = {}  # the last: whether they fail without memory
         self.parts = 0
         self._functions: dict[tuple[int, tuple[int, ...], tuple[bool, ...]], Any] = {}  # of kernels, by their identity
         self._written: dict[int, list[str]] = {}  # by kernels that stand several times
@@ -219,7 +219,7 @@ class EntryFunction:
     def write(self) -> None:
         """Writes the program."""
         self.function.block(self.program.body)
-        self.function.finish()
+        self.function.finish(lambda: self.function.b.call(self._callee("exhausted", None), []))
         if self.flushes:
             self._flushing()
 
@@ -281,8 +281,8 @@ class EntryFunction:
                 for stmt in stmts:
                     inner.statement(stmt)
 
-        name, arguments = self._outlined(Operands(tuple(buffers), tuple(values)), f.threaded, write)
-        f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
+        name, arguments, fails = self._outlined(Operands(tuple(buffers), tuple(values)), f.threaded, write)
+        f.run(name, [*f.b.params[:len(_PARAMS)], *arguments], fails)
         for stmt in stmts:
             for buffer in self._stored(stmt):
                 f.changed(self.root(buffer))
@@ -302,17 +302,19 @@ class EntryFunction:
             inner.block(loop.body)
 
         inside = Operands(uses.buffers, ((loop.index, INDEX), *uses.values))
-        name, (_, *arguments) = self._outlined(inside, True, write)
+        name, (_, *arguments), fails = self._outlined(inside, True, write)
 
         def call(g: Function, words: Sequence[Value], memory: Value, i: Value) -> None:
-            g.b.call(name, [words[0], memory, Value("null", PTR), i, *words[1:]])
+            g.run(name, [words[0], memory, Value("null", PTR), i, *words[1:]], fails)
 
         f.on_threads([f.b.params[0], *arguments], i64(count), loop.grain, own, call)
         f.forget_stores(loop.body)
 
-    def _outlined(self, uses: Operands, threaded: bool, write: Callable[[Outer], None]) -> tuple[str, list[Value]]:
-        """Writes a part of the function as one of its own, with `uses`; its name, and what it takes beside _PARAMS:
-        values, and the addresses of what it does not find in the arena, as that is another one for each thread."""
+    def _outlined(self, uses: Operands, threaded: bool, write: Callable[[Outer], None]
+                  ) -> tuple[str, list[Value], bool]:
+        """Writes a part of the function as one of its own, with `uses`; its name, what it takes beside _PARAMS (values,
+        and the addresses of what it does not find in the arena, as that is another one for each thread), and whether it
+        fails where it gets no memory."""
         f = self.function
         given = [n for n in dict.fromkeys([*uses.buffers, *map(self.root, uses.buffers)])
                  if n not in self.buffers or self.buffers[n].role == "window"
@@ -331,7 +333,7 @@ class EntryFunction:
         write(inner)
         inner.finish()
         self.function = f
-        return name, arguments
+        return name, arguments, inner.exhausted is not None
 
     def _stored(self, stmt: Stmt) -> list[str]:
         """The buffers that a statement writes."""
@@ -383,12 +385,12 @@ class EntryFunction:
         if known is None:
             own = self._own(stmt)
             known = self._functions[id(kernel), places, sharing] = self._function(own, uses, roots, sharing)
-        module, name, pool, written = known
+        module, name, fails, pool, written = known
         args = [f.places[root].pointer for root in roots]
         for value, _ in uses.values:
             args += parts(f.plain(f.env[value]))
         function = name if module is self.modules[0] else self._callee(name, module)
-        f.b.call(function, [*args, *([f.pool] if pool and f.pool is not None else [])])
+        f.run(function, [*args, *([f.pool] if pool and f.pool is not None else [])], fails)
         for number in written:
             f.changed(f.places[uses.buffers[number]].root)
 
@@ -412,9 +414,9 @@ class EntryFunction:
                 f.kernel(kernel.body)
 
     def _function(self, kernel: Kernel, uses: Operands, roots: dict[str, int], sharing: tuple[bool, ...]
-                  ) -> tuple[TextModule, str, bool, tuple[int, ...]]:
-        """The function of a kernel, that of an equal one if there is one; whether it takes the pool, and which of its
-        operands it writes."""
+                  ) -> tuple[TextModule, str, bool, bool, tuple[int, ...]]:
+        """The function of a kernel, that of an equal one if there is one; whether it fails where it gets no memory,
+        whether it takes the pool, and which of its operands it writes."""
         numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
         free = " ".join(f"{n}:{d}" for n, d in uses.values)
         key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
@@ -452,7 +454,6 @@ class EntryFunction:
             self.written[least] += len(key)
             module = self.modules[1 + least]
         name = f"k{len(self.kernels)}.{_identifier(kernel.name)}"
-        self.kernels[key] = module, name
         b = module.builder.function(name, params, linkage="" if self.written else "internal", attributes="noinline")
         f = Function(module, b, b.params[-1] if pool else None)
         f.repeated = self.function.often
@@ -462,6 +463,7 @@ class EntryFunction:
         f.receive(values, b.params[len(roots):])
         f.block(kernel.body)
         f.finish()
+        self.kernels[key] = module, name, f.exhausted is not None
 
     # -- external routines ----------------------------------------------------------------------
 

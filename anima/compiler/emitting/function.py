@@ -120,23 +120,28 @@ class Function(RowsInLanes):
             return
         name = self._next_body()
         uses = operands(loop.body)
-        context = self._context(uses, loop.index)
-        self._body(name, loop, uses, extent)
-        self._hand_out(name, context, extent.value, loop.grain)
+        given = self._context(uses, loop.index)
+        fails = self._body(name, loop, uses, extent, len(given))
+        self._hand_out(name, given, fails, extent.value, loop.grain)
         self.forget_stores(loop.body)
 
     def on_threads(self, given: Sequence[Value], extent: Value, grain: int, own: int,
                    body: Callable[[Function, Sequence[Value], Value, Value], None]) -> None:
         """Has the pool do `body(f, given, memory, i)` for all i < extent, in a function `f` that gets the values
         `given` and has `own` bytes of memory."""
-        name, context = self._next_body(), self._in_memory(given)
+        name = self._next_body()
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
         words = [self._word(b, value.type, number) for number, value in enumerate(given)]
         memory = inner.aligned_scratch(name, own) if own else Value("null", PTR)
         inner.counted(b.params[1], b.params[2], 1, [], (), lambda i: body(inner, words, memory, i))
-        inner.finish()
-        self._hand_out(name, context, extent, grain)
+        inner.finish(lambda: self._fail(b, len(given)))
+        self._hand_out(name, given, inner.exhausted is not None, extent, grain)
+
+    @staticmethod
+    def _fail(b: Builder, number: int) -> None:
+        """Writes into a word of what threads share that one of them got no memory."""
+        b.store(i64(1), b.gep("i64", b.params[0], number))
 
     @staticmethod
     def _word(b: Builder, type: Type, number: int) -> Value:
@@ -150,13 +155,13 @@ class Function(RowsInLanes):
         self.module.bodies += 1
         return f"{self.b.name}.parallel{self.module.bodies}"
 
-    def _context(self, uses: Operands, index: str) -> Value:
+    def _context(self, uses: Operands, index: str) -> list[Value]:
         """Addresses and values that the body uses."""
         values = [self.places[name].pointer for name in uses.buffers]
         for name, _ in uses.values:
             if name != index:
                 values += parts(self.plain(self.env[name]))
-        return self._in_memory(values)
+        return values
 
     def _in_memory(self, values: Sequence[Value]) -> Value:
         """Values one after the other, eight bytes each."""
@@ -168,8 +173,9 @@ class Function(RowsInLanes):
             b.store(value, b.gep("i64", context, number), 8)
         return context
 
-    def _body(self, name: str, loop: For, uses: Operands, extent: LaneIndex) -> None:
-        """`void body(ptr ctx, i64 begin, i64 end)`."""
+    def _body(self, name: str, loop: For, uses: Operands, extent: LaneIndex, words: int) -> bool:
+        """`void body(ptr ctx, i64 begin, i64 end)`; whether it fails where it gets no memory: then the word after all
+        others of `ctx` is 1."""
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
         _, begin, end = b.params
@@ -190,7 +196,8 @@ class Function(RowsInLanes):
             inner.block(loop.body)
 
         inner.counted(begin, end, 1, [], loop.body, body)
-        inner.finish()
+        inner.finish(lambda: self._fail(b, words))
+        return inner.exhausted is not None
 
     def receive(self, names: Sequence[tuple[str, str]], params: Sequence[Value]) -> None:
         """Takes parameters of the function for the values of names."""
@@ -213,9 +220,10 @@ class Function(RowsInLanes):
             return LaneIndex(values[0], 0, original.lo, original.hi)
         return values[0] if len(values) == 1 else (values[0], values[1])
 
-    def _hand_out(self, body: str, context: Value, extent: Value, grain: int) -> None:
+    def _hand_out(self, body: str, given: Sequence[Value], fails: bool, extent: Value, grain: int) -> None:
         b = self.b
         assert self.pool is not None
+        context = self._in_memory([*given, i64(0)] if fails else given)
         alone, shared, done = b.label("alone"), b.label("shared"), b.label("joined")
         b.branch_if(b.cmp("eq", self.pool, 0), alone, shared)
         b.place(alone)
@@ -226,3 +234,5 @@ class Function(RowsInLanes):
         b.call(parallel_for, [self.pool, Value("@" + body, PTR), context, extent, i64(grain)])
         b.branch(done)
         b.place(done)
+        if fails:
+            self.give_up_unless_zero(b.load(I64, b.gep("i64", context, len(given))))

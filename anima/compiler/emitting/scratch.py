@@ -2,12 +2,14 @@
 
 Where memory is checked (`ANIMA_CHECK=2`), guard bytes stand after each piece; a function that finds them changed when
 it returns leaves the name of the buffer in its module's `OVERRUN`. Fresh memory is full of NaN then.
+
+A function for which there is no memory does nothing, and says so to its caller (`Control.finish`).
 """
 
 from __future__ import annotations
 
 from anima.compiler.emitting.held import Held
-from anima.compiler.emitting.value import I8, I64, PTR, itemsize
+from anima.compiler.emitting.value import I1, I8, I64, PTR, itemsize
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.storage.buffers import ALIGNMENT
 from anima.util import check_level
@@ -22,10 +24,11 @@ class Scratch(Held):
     """Adds scratch memory to a function.
 
     `heap` is what to free at the end, `on_stack` the bytes of the rest; `guarded` the names of the buffers with guard
-    bytes, and the addresses of these.
+    bytes, and the addresses of these; `exhausted` the label of what is done where there is no memory, if that may be.
     """
 
     heap: list[Value]
+    exhausted: str | None = None
     on_stack: int
     guarded: list[tuple[str, Value]]
 
@@ -34,11 +37,14 @@ class Scratch(Held):
         nbytes = max(size, 1) * itemsize(dtype)
         if check_level() < 2:
             return self._memory(nbytes)
-        memory = self._memory(nbytes + _GUARD.bits // 8 * _GUARD.width)
+        guard = _GUARD.bits // 8 * _GUARD.width
+        memory = self._memory(nbytes + guard)
+        there = self.b.first(f"icmp ne {memory}, null", I1)
         self.b.module.declare("memset", [PTR, Type("i32"), I64], PTR)
-        self.b.first(f"call ptr @memset(ptr {memory.name}, i32 255, i64 {nbytes})", PTR)
+        fresh, behind = (self.b.first(f"select {there}, i64 {n}, i64 0", I64) for n in (nbytes, guard))
+        self.b.first(f"call ptr @memset(ptr {memory.name}, i32 255, {fresh})", PTR)
         end = self.b.first(f"getelementptr i8, {memory}, i64 {nbytes}", PTR)
-        self.b.first(f"call ptr @memset({end}, i32 {_UNTOUCHED & 0xFF}, i64 {_GUARD.bits // 8 * _GUARD.width})", PTR)
+        self.b.first(f"call ptr @memset({end}, i32 {_UNTOUCHED & 0xFF}, {behind})", PTR)
         self.guarded.append((buffer, end))
         return memory
 
@@ -60,8 +66,22 @@ class Scratch(Held):
         self.heap.append(memory)
         return memory
 
-    def release(self) -> None:
-        """Looks at guard bytes, and frees memory."""
+    def may_exhaust(self) -> str:
+        """The label to jump to where there is no memory."""
+        self.exhausted = self.exhausted or self.b.label("exhausted")
+        return self.exhausted
+
+    def look_at_memory(self) -> None:
+        """Has the function begin with a look at whether it got its memory."""
+        if self.heap:
+            missing = [self.b.first(f"icmp eq {memory}, null", I1) for memory in self.heap]
+            some = missing[0]
+            for one in missing[1:]:
+                some = self.b.first(f"or {some}, {one.name}", I1)
+            self.b.start.append(f"  br {some}, label %{self.may_exhaust()}, label %entry")
+
+    def look_at_guards(self) -> None:
+        """Looks at guard bytes."""
         b = self.b
         for name, end in self.guarded:
             overrun, fine = b.label("overrun"), b.label("fine")
@@ -72,5 +92,8 @@ class Scratch(Held):
             b.store(text, b.module.exported(OVERRUN), 8)
             b.branch(fine)
             b.place(fine)
+
+    def release(self) -> None:
+        """Frees memory."""
         for memory in self.heap:
-            b.call("free", [memory])
+            self.b.call("free", [memory])

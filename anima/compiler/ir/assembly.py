@@ -127,18 +127,22 @@ def _pack_float(number: float) -> bytes:
 class Builder:
     """Writes one function: every method appends a line and returns the `Value` it defines.
 
-    `params` are the function's parameters; `block` is the label of the block being written.
+    `params` are the function's parameters, `result` is the type of what it returns; `block` is the label of the block
+    being written, `start` the end of the function's first lines, if they may jump elsewhere.
     """
 
-    __slots__ = ("_accesses", "_allocas", "_count", "_header", "_phis", "block", "lines", "module", "name", "params")
+    __slots__ = ("_accesses", "_allocas", "_count", "_header", "_phis", "block", "lines", "module", "name", "params",
+                 "result", "start")
 
-    def __init__(self, module: ModuleBuilder, name: str, header: str, params: list[Value]) -> None:
+    def __init__(self, module: ModuleBuilder, name: str, header: tuple[str, str], params: list[Value]) -> None:
         self.module = module
         self.name = name
         self.params = params
         self.lines: list[str] = []
         self.block = "entry"
         self._header = header
+        self.result: Type | None = None
+        self.start: list[str] = []
         self._allocas: list[str] = []
         self._phis: list[tuple[int, Phi]] = []
         self._count = 0
@@ -150,7 +154,10 @@ class Builder:
             self.lines[index] = phi.text()
         # Vectors for which there are no registers left would be put across two lines of the cache.
         align = ' "stackrealign"' if self.module.vector_bits > 128 and len(self.lines) >= _SPILLS else ""
-        return "\n".join([f"{self._header}{align} {{", "entry:", *self._allocas, *self.lines, "}"])
+        before, after = self._header
+        lines = ["start:", *self._allocas, *self.start, "entry:"] if self.start else ["entry:", *self._allocas]
+        result = self.result.text if self.result else "void"
+        return "\n".join([f"{before}{result}{after}{align} {{", *lines, *self.lines, "}"])
 
     # -- raw lines: what every other method is made of ------------------------------------------
 
@@ -512,9 +519,10 @@ class ModuleBuilder:
             assert isinstance(type, Type)
             values.append(Value("%" + label, type))
             texts.append(f"{type.text} {extra}%{label}")
-        header = (f"define {linkage + ' ' if linkage else ''}{result.text if result else 'void'} @{name}"
-                  f"({', '.join(texts)}) #0{' ' + attributes if attributes else ''}")
+        header = (f"define {linkage + ' ' if linkage else ''}",
+                  f" @{name}({', '.join(texts)}) #0{' ' + attributes if attributes else ''}")
         builder = Builder(self, name, header, values)
+        builder.result = result
         self._functions[name] = builder
         return builder
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from anima import granted
 from anima.compiler.machine import amx, image, store
 from anima.compiler.machine.target import Target, target_of
 from anima.util import lazy_module, once
@@ -121,6 +122,7 @@ def compile_module(ir_text: str, check: bool = False, level: int = 1, target: Ta
 
 def compile_object(ir_text: str, check: bool = False, level: int = 1, target: Target | None = None) -> bytes:
     """The object file for LLVM assembly, not loaded: what a cache keeps."""
+    _require_memory(ir_text)
     module = _parse(ir_text)
     if check:
         with _lock:
@@ -197,8 +199,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
+_LIBRARY = 192 << 20  # bytes of addresses that LLVM's code takes
+_ROOM = 32 << 20      # bytes of memory that it takes for a short text,
+_PER_LETTER = 500     # and for each letter of a long one
+
+
+def _require_memory(ir_text: str) -> None:
+    # LLVM ends the process where it gets no memory.
+    _initialize()
+    granted.require(_ROOM + _PER_LETTER * len(ir_text), "compiling a program")
+
+
 @once
 def _initialize() -> None:
+    if "llvmlite.binding" not in sys.modules:
+        granted.require(_LIBRARY, "LLVM, which compiles programs,")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 

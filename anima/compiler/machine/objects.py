@@ -21,13 +21,21 @@ def modules(texts: Sequence[str], shared: int, target: Target) -> tuple[native.M
     own = len(texts) - shared
     made = {text: _shared[text, target] for text in texts[own:] if (text, target) in _shared}
     wanted = [text for text in texts if text not in made]
-    if len(wanted) == 1:
-        made[wanted[0]] = native.load(wanted[0], target)
-    else:
-        made |= zip(wanted, _workers().map(lambda text: native.load(text, target), wanted), strict=True)
+    made |= zip(wanted, _loaded(wanted, target), strict=True)
     for text in texts[own:]:
         made[text] = _shared.setdefault((text, target), made[text])
     return tuple(made[text] for text in texts)
+
+
+def _loaded(texts: Sequence[str], target: Target) -> list[native.Module]:
+    if len(texts) > 1:
+        try:
+            jobs = [_workers().submit(native.load, text, target) for text in texts]
+        except RuntimeError:  # the system gives no more threads, or the process is ending: this one does it all
+            pass
+        else:
+            return [job.result() for job in jobs]
+    return [native.load(text, target) for text in texts]
 
 
 @once
