@@ -29,7 +29,7 @@ from anima.compiler.fusing.fuse import fuse
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import Again, Call, For, Kernel, Program, statements
 from anima.compiler.ir.show_fused import show_fused
-from anima.compiler.ir.show_loops import check as check_loops, show as show_loops
+from anima.compiler.ir.show_loops import Right, check as check_loops, show as show_loops
 from anima.compiler.keys import program_key
 from anima.compiler.lowering import lower as lowering
 from anima.compiler.machine import native
@@ -197,6 +197,7 @@ class PassRun:
         self.levels: dict[str, Any] = {}
         self.steps: list[tuple[str, float, str]] = []
         self.checked: Any = None
+        self.right: Right = {}
 
     def through(self, passes: Sequence[Pass], program: Any) -> Any:
         """The program after these passes."""
@@ -214,7 +215,7 @@ class PassRun:
             if step.level in self.showing:
                 _print(step, result, result is program)
             if self.checking and result is not self.checked:
-                _check(step, result)
+                _check(step, result, self.right)
                 self.checked = result
             program = self.levels[step.level] = result
         return program
@@ -230,13 +231,13 @@ _SHOW: dict[str, Callable[[Any], str]] = {
     "jaxpr": show_jaxpr, "fused": show_fused, "loops": show_loops, "llvm": lambda emitted: "\n".join(emitted.texts)}
 
 
-def _check(step: Pass, program: Any) -> None:
+def _check(step: Pass, program: Any, right: Right) -> None:
     """Raises if the program breaks a rule of its level, naming the pass to blame."""
     try:
         if step.level == "jaxpr":
             check_jaxpr(program.jaxpr)
         elif step.level == "loops":
-            check_loops(program)
+            check_loops(program, right)
             if step.name == "plan_buffers":
                 check_memory(program)
     except Exception as error:

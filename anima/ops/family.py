@@ -239,8 +239,12 @@ class Elementwise(Primitive):
         dtype = args[0].dtype
         wide = WIDER.get(dtype) if self.widen else None
         if wide is None:
-            large = max([a.nbytes for a in args]) >= memory.LEAST and not params
-            return self._into_known(args) if large else self.fun(*args, **params)
+            if params:
+                return self.fun(*args, **params)
+            for a in args:
+                if a.nbytes >= memory.LEAST:
+                    return self._into_known(args)
+            return self.fun(*args)
         out = self.fun(*[a.astype(wide) for a in args], **params)
         return out.astype(dtype) if out.dtype == wide else out
 

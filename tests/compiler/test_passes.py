@@ -41,6 +41,7 @@ from anima.core.stage import eval_jaxpr
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from anima.ops.family import ELEMENTWISE
+from anima.util import replace
 from tests.compiler.stages import agree, closed, lowered
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -442,6 +443,8 @@ BROKEN = [
     ("add of indices", (For("i", Const(4, "index"), (Let("x", Op("add", (I, I), "index")),)),)),
     ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I,), (1,), 0)),)),)),
     ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I, Const(2, "index")), (2, 3))),)),)),
+    *(("not in its simplest form", (For("i", Const(4, "index"), (Let("x", index),)),)) for index in (
+        Affine((I,), (0,), 1), Affine((I, I), (1, 2)), Affine((), (), 3), Affine((Affine((I,), (2,)),), (3,)))),
     ("not a sum of indices", (Let("y", Const(1.0, "f32")), Let("x", Affine((NamedValue("y", "f32"),), (2,))))),
     ("nothing is added", (Variable("s", "index", Const(0, "index")), Accumulate("s", "add", Const(1, "index")))),
     ("is not f32", (Let("x", Const(1, "f32")),)),
@@ -455,3 +458,21 @@ def test_checker_finds_broken_programs(message: str, body: tuple[Any, ...]) -> N
     broken = Program("f", good.buffers, (Kernel("k", body),))
     with pytest.raises(LoopError, match=message):
         check(broken)
+
+
+def test_checker_looks_again_at_kernels_where_others_stand_around_them() -> None:
+    good, right = lowered(lambda x: el.sin(x), X).loops, {}
+    kernel = Kernel("k", (Let("x", Load("in0", I, "f32")), Store("out0", I, NamedValue("x", "f32"))))
+    around = For("i", Const(4, "index"), (kernel,))
+    check(replace(good, body=(around,)), right)
+    assert [known[0] for known in right.values()] == [kernel]
+    check(replace(good, body=(around,)), right)
+    swapped = tuple(replace(b, role={"input": "output", "output": "input"}[b.role]) for b in good.buffers)
+    others = tuple(replace(b, dtype="f64") for b in good.buffers)
+    for message, program in (("not bound", replace(good, body=(kernel,))),
+                             ("store to input", replace(good, buffers=swapped, body=(around,))),
+                             ("which holds f64", replace(good, buffers=others, body=(around,))),
+                             ("bound twice", replace(good, body=(replace(around, body=(
+                                 kernel, Let("x", Const(0, "index")))),)))):
+        with pytest.raises(LoopError, match=message):
+            check(program, right)

@@ -26,7 +26,7 @@ N = 16
 def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways into compiled code, of programs that break the rules of loops."""
     monkeypatch.setenv("ANIMA_CHECK", "2")
-    monkeypatch.setattr(driver, "check_loops", lambda program: None)
+    monkeypatch.setattr(driver, "check_loops", lambda program, right: None)
     if request.param == "slow":
         monkeypatch.setattr(calling, "caller", lambda *args, **more: None)
 

@@ -6,7 +6,9 @@ Scalar operations are the primitives' own `eval` rules. Every access is checked 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -57,19 +59,24 @@ _INDEX_OPS: dict[str, Any] = {
 }
 
 
+_array = np.asarray  # short, as it is in the innermost loops
+
+
 def run(program: Program, inputs: Sequence[np.ndarray], order: str = "forward") -> list[np.ndarray]:
     """The program's outputs, as flat arrays, for flat (or shaped) inputs; donated inputs are overwritten in a copy."""
     return Machine(program, order).run(inputs)
 
 
 class Machine:
-    """The memory and the variables of a running program."""
+    """The memory and the variables of a running program. What a node does is found out once, as a closure: most are
+    in loops."""
 
     def __init__(self, program: Program, order: str = "forward"):
         self.program = program
         self.backward = order == "backward"
         self.memory: dict[str, np.ndarray] = {}
         self.names: dict[str, Any] = {}
+        self._known: dict[int, tuple[Any, Callable[[], Any]]] = {}  # what nodes do, by identity; and the nodes, to live
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         given = iter(inputs)
@@ -90,90 +97,116 @@ class Machine:
             if b.alias is not None:
                 self.memory[b.name] = self.memory[b.alias].view(DTYPES[b.dtype])
         with np.errstate(all="ignore"):
-            self.block(self.program.body)
+            self._block(self.program.body)()
         return [self.memory[b.name] for b in self.program.with_role("output")]
 
-    def block(self, stmts: Sequence[Stmt]) -> None:
-        for stmt in stmts:
-            self.stmt(stmt)
-
     def stmt(self, stmt: Stmt) -> None:
-        match stmt:
-            case Let(name=name, value=value) | Assign(name=name, value=value) | Mutable(name=name, init=value):
-                self.names[name] = self.value(value)
-            case Store(buffer=buffer, index=index, value=value, op=op):
-                place, array = self.value(index), self._array(buffer)
-                assert 0 <= place < array.size, f"store to {buffer}[{place}] of {array.size}"
-                new = self.value(value)
-                array[place] = new if op is None else self._apply(op, [array[place], new], None)
-            case Prefetch():
-                pass
-            case Accumulate(name=name, op=op, value=value):
-                self.names[name] = self._apply(op, [self.names[name], self.value(value)], None)
-            case For(index=index, extent=extent, body=body, kind=kind):
-                count = range(self.value(extent))
-                for i in reversed(count) if self.backward and kind not in ("serial", "unrolled") else count:
-                    self.names[index] = i
-                    self.block(body)
-            case While(before=before, cond=cond, body=body):
-                while True:
-                    self.block(before)
-                    if not self.value(cond):
-                        break
-                    self.block(body)
-            case If(cond=cond, then=then, orelse=orelse):
-                self.block(then if self.value(cond) else orelse)
-            case Local(buffer=buffer, dtype=dtype, size=size):
-                self.names[buffer] = np.full(size * DTYPES[dtype].itemsize, 0xA5, np.uint8).view(DTYPES[dtype])
-            case Kernel(body=body):
-                outer, self.names = self.names, dict(self.names)
-                self.block(body)
-                self.names = outer
-            case Again():
-                self.block((written_out(stmt),))
-            case Call():
-                self._call(stmt)
-            case _:
-                raise NotImplementedError(f"no such statement: {stmt}")
+        """Does what a statement says."""
+        self._known_as(stmt, self._statement)()
 
-    def _array(self, buffer: str) -> np.ndarray:
+    def value(self, expr: Expr) -> Any:
+        """What an expression is now."""
+        return self._known_as(expr, self._expression)()
+
+    def array(self, buffer: str) -> np.ndarray:
+        """The memory that a name stands for here."""
         found = self.names.get(buffer)
         return self.memory[buffer] if found is None else found
 
-    def value(self, expr: Expr) -> Any:
+    def load(self, buffer: str, place: int) -> Any:
+        """An element of a buffer."""
+        array = self.array(buffer)
+        assert 0 <= place < array.size, f"load of {buffer}[{place}] of {array.size}"
+        return np.asarray(array[place])
+
+    def store(self, buffer: str, place: int, new: Callable[[], Any], joined: Callable[..., Any] | None) -> None:
+        """Puts a value where an element of a buffer is, or what becomes of both."""
+        array = self.array(buffer)
+        assert 0 <= place < array.size, f"store to {buffer}[{place}] of {array.size}"
+        array[place] = new() if joined is None else joined(array[place], new())
+
+    def _known_as(self, node: Any, made: Callable[[Any], Callable[[], Any]]) -> Callable[[], Any]:
+        known = self._known.get(id(node))
+        if known is None:
+            known = self._known[id(node)] = node, made(node)
+        return known[1]
+
+    def _value(self, expr: Expr) -> Callable[[], Any]:
+        return self._known_as(expr, self._expression)
+
+    def _block(self, stmts: Sequence[Stmt]) -> Callable[[], None]:
+        steps = [self._statement(stmt) for stmt in stmts]
+
+        def block() -> None:
+            for step in steps:
+                step()
+
+        return steps[0] if len(steps) == 1 else block
+
+    def _statement(self, stmt: Stmt) -> Callable[[], None]:
+        names = self.names
+        match stmt:
+            case Let(name=name, value=value) | Assign(name=name, value=value) | Mutable(name=name, init=value):
+                return partial(_set, names, name, self._value(value))
+            case Store(buffer=buffer, index=index, value=value, op=op):
+                place, new, joined = self._value(index), self._value(value), None if op is None else operation(op)
+                return lambda: self.store(buffer, place(), new, joined)
+            case Prefetch():
+                return lambda: None
+            case Accumulate(name=name, op=op, value=value):
+                return partial(_add, names, name, operation(op), self._value(value))
+            case For() | While() | If():
+                return self._control(stmt)
+            case Local(buffer=buffer, dtype=dtype, size=size):
+                kind = DTYPES[dtype]
+                return partial(_set, names, buffer, lambda: np.full(size * kind.itemsize, 0xA5, np.uint8).view(kind))
+            case Kernel(body=body):
+                return partial(_apart, names, self._block(body))
+            case Again():
+                return self._statement(written_out(stmt))
+            case Call():
+                return partial(self._call, stmt)
+        raise NotImplementedError(f"no such statement: {stmt}")
+
+    def _control(self, stmt: For | While | If) -> Callable[[], None]:
+        names = self.names
+        if isinstance(stmt, If):
+            cond, then, orelse = self._value(stmt.cond), self._block(stmt.then), self._block(stmt.orelse)
+            return lambda: then() if cond() else orelse()
+        body = self._block(stmt.body)
+        if isinstance(stmt, While):
+            return partial(_repeat, self._block(stmt.before), self._value(stmt.cond), body)
+        index, extent = stmt.index, self._value(stmt.extent)
+        backward = self.backward and stmt.kind not in ("serial", "unrolled")
+
+        def loop() -> None:
+            count = range(extent())
+            for i in reversed(count) if backward else count:
+                names[index] = i
+                body()
+
+        return loop
+
+    def _expression(self, expr: Expr) -> Callable[[], Any]:
+        names = self.names
         match expr:
             case Const(value=value, dtype=dtype):
-                return value if dtype == INDEX else np.asarray(value, DTYPES[dtype])
+                constant = value if dtype == INDEX else np.asarray(value, DTYPES[dtype])
+                return lambda: constant
             case NamedValue(name=name):
-                return self.names[name]
+                return lambda: names[name]
             case Affine(const=const):
-                return const + sum(self.value(v) * c for v, c in expr.terms)
+                terms = [(self._value(v), c) for v, c in expr.terms]
+                if len(terms) == 1:
+                    (only, coefficient), = terms
+                    return lambda: const + only() * coefficient
+                return partial(_total, const, terms)
             case Load(buffer=buffer, index=index):
-                place, array = self.value(index), self._array(buffer)
-                assert 0 <= place < array.size, f"load of {buffer}[{place}] of {array.size}"
-                return np.asarray(array[place])
+                place = self._value(index)
+                return lambda: self.load(buffer, place())
             case Op(name=name, args=args, dtype=dtype, params=params):
-                return self._apply(name, [self.value(a) for a in args], dtype, dict(params))
+                return _applied(operation(name, dtype, dict(params)), [self._value(a) for a in args])
         raise NotImplementedError(f"no such expression: {expr}")
-
-    def _apply(self, name: str, args: list[Any], dtype: str | None, params: dict[str, Any] | None = None) -> Any:
-        if name == "foreign":
-            assert params is not None and dtype is not None
-            return foreign.apply(params["address"], dtype, params["types"], [np.asarray(a) for a in args])[()]
-        if any(type(a) is int for a in args) and name != "cast":
-            return _INDEX_OPS[name](*args)
-        if name == "cast":
-            if dtype == INDEX:
-                return int(args[0])
-            if type(args[0]) is int:
-                return np.asarray(args[0]).astype(DTYPES[dtype])  # type: ignore[index]
-            return SCALARS["convert_element_type"].eval(np.asarray(args[0]), new_dtype=DTYPES[dtype],  # type: ignore[index]
-                                                        weak_type=False)
-        if name == "conj":
-            return np.conj(args[0])
-        if name == "bitcast":
-            return np.asarray(args[0]).view(DTYPES[dtype])  # type: ignore[index]
-        return np.asarray(SCALARS[name].eval(*map(np.asarray, args), **(params or {})))
 
     def _call(self, stmt: Call) -> None:
         if stmt.routine == "callback":
@@ -191,6 +224,80 @@ class Machine:
                  zip(buffers_read(stmt.routine, stmt.args), function.operands, strict=True)]
         for name, value in zip(buffers_written(stmt.routine, stmt.args), function(given), strict=True):
             self.memory[name][...] = np.ravel(value)
+
+
+# What closures do, that take more than an expression.
+
+
+def _set(names: dict[str, Any], name: str, value: Callable[[], Any]) -> None:
+    names[name] = value()
+
+
+def _add(names: dict[str, Any], name: str, joined: Callable[..., Any], value: Callable[[], Any]) -> None:
+    names[name] = joined(names[name], value())
+
+
+def _apart(names: dict[str, Any], body: Callable[[], None]) -> None:
+    """What is bound or changed in a kernel is so in it alone."""
+    outer = dict(names)
+    body()
+    names.clear()
+    names.update(outer)
+
+
+def _repeat(before: Callable[[], None], cond: Callable[[], Any], body: Callable[[], None]) -> None:
+    before()
+    while cond():
+        body()
+        before()
+
+
+def _total(const: int, terms: Sequence[tuple[Callable[[], int], int]]) -> int:
+    for value, coefficient in terms:
+        const += value() * coefficient
+    return const
+
+
+def _applied(function: Callable[..., Any], args: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    if len(args) == 1:
+        x, = args
+        return lambda: function(x())
+    if len(args) == 2:
+        x, y = args
+        return lambda: function(x(), y())
+    return lambda: function(*[a() for a in args])
+
+
+def operation(name: str, dtype: str | None = None, params: Mapping[str, Any] = MappingProxyType({})) -> (
+        Callable[..., Any]):
+    """The function of numbers that an operation is."""
+    if name == "foreign":
+        assert dtype is not None
+        address, types = params["address"], params["types"]
+        return lambda *args: foreign.apply(address, dtype, types, [np.asarray(a) for a in args])[()]
+    if name == "cast":
+        return int if dtype == INDEX else partial(_cast, DTYPES[dtype])  # type: ignore[index]
+    if name == "conj":
+        return np.conj
+    if name == "bitcast":
+        kind = DTYPES[dtype]  # type: ignore[index]
+        return lambda x: np.asarray(x).view(kind)
+    if params:
+        return partial(_of_numbers, name, partial(SCALARS[name].eval, **params))
+    return partial(_of_numbers, name, SCALARS[name].eval if name in SCALARS else None)
+
+
+def _cast(dtype: Any, x: Any) -> Any:
+    if type(x) is int:
+        return np.asarray(x).astype(dtype)
+    return SCALARS["convert_element_type"].eval(np.asarray(x), new_dtype=dtype, weak_type=False)
+
+
+def _of_numbers(name: str, evaluate: Any, *args: Any) -> Any:
+    for a in args:
+        if type(a) is int:
+            return _INDEX_OPS[name](*args)
+    return _array(evaluate(*map(_array, args)))
 
 
 def run_call(stmt: Call, memory: dict[str, np.ndarray]) -> None:

@@ -39,7 +39,6 @@ from anima.compiler.ir.loops import (
     Store,
     While,
     WindowAt,
-    affine,
 )
 from anima.compiler.ir.routines import ROUTINES, buffers_read, buffers_written
 from anima.compiler.storage.buffers import written_out
@@ -152,17 +151,25 @@ class LoopError(AssertionError):
     """A loop program that breaks the rules of the loop IR: a defect of a compiler pass."""
 
 
-def check(program: Program) -> None:
-    """LoopError if the program breaks a rule of the loop IR."""
-    _Checker(program).run()
+# Kernels that were found to be right, by identity; what stood around each, and the names that it binds.
+Right = dict[int, tuple[Kernel, Any, set[str]]]
+
+
+def check(program: Program, right: Right | None = None) -> None:
+    """LoopError if the program breaks a rule of the loop IR. What is in `right` is not looked at again where the same
+    stands around it; what is found to be right is entered there."""
+    _Checker(program, {} if right is None else right).run()
 
 
 class _Checker:
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, right: Right):
         self.program = program
+        self.right = right
         self.buffers = {b.name: b for b in program.buffers}
-        self.scopes: list[dict[str, tuple[str, bool]]] = [{}]  # name -> (dtype, mutable)
-        self.locals: list[dict[str, str]] = [{}]
+        self.outside = [(b.name, b.dtype, b.role, _is_written(b)) for b in program.buffers]
+        self.names: dict[str, tuple[str, bool]] = {}  # those in scope -> (dtype, mutable)
+        self.locals: dict[str, str] = {}
+        self.hidden: list[tuple[dict[str, Any], str, Any]] = []  # of open blocks: what a name was outside of them
         self.bound: set[str] = set()
         self.kernel = ""
 
@@ -182,37 +189,59 @@ class _Checker:
         self.block(self.program.body)
 
     def block(self, stmts: Sequence[Stmt]) -> None:
-        self.scopes.append({})
-        self.locals.append({})
+        opened = len(self.hidden)
         for stmt in stmts:
             self.stmt(stmt)
-        self.scopes.pop()
-        self.locals.pop()
+        self.close(opened)
+
+    def close(self, opened: int) -> None:
+        """Ends the scopes that were opened since so many names were bound."""
+        hidden = self.hidden
+        while len(hidden) > opened:
+            scope, name, before = hidden.pop()
+            if before is None:
+                del scope[name]
+            else:
+                scope[name] = before
 
     def bind(self, name: str, dtype: str, mutable: bool = False) -> None:
         if name in self.bound:
             self.fail(f"'{name}' is bound twice")
         self.bound.add(name)
-        self.scopes[-1][name] = dtype, mutable
+        self.hidden.append((self.names, name, self.names.get(name)))
+        self.names[name] = dtype, mutable
 
     def find(self, name: str) -> tuple[str, bool]:
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
-        self.fail(f"'{name}' is not bound")
-        raise AssertionError
+        found = self.names.get(name)
+        if found is None:
+            self.fail(f"'{name}' is not bound")
+            raise AssertionError
+        return found
 
     def memory(self, name: str, write: bool) -> str:
-        for scope in reversed(self.locals):
-            if name in scope:
-                return scope[name]
+        local = self.locals.get(name)
+        if local is not None:
+            return local
         b = self.buffers.get(name)
         if b is None:
             self.fail(f"no buffer '{name}'")
-        assert b is not None
-        written = b.alias is not None or b.donated or b.role in ("output", "temp", "own", "window")
-        self.need(not write or written, f"store to {b.role} {name}")
+            raise AssertionError
+        if write and not _is_written(b):
+            self.fail(f"store to {b.role} {name}")
         return b.dtype
+
+    def known_kernel(self, kernel: Kernel) -> None:
+        """A kernel, unless it is known to be right among the same buffers and names."""
+        self.need(not self.kernel, f"kernel {kernel.name} inside of a kernel")
+        around = self.outside, dict(self.names), dict(self.locals)
+        known = self.right.get(id(kernel))
+        if known is not None and known[1] == around:
+            self.bound = set(known[2])
+            return
+        self.kernel, self.bound = kernel.name, set()
+        self.block(kernel.body)
+        self.kernel = ""
+        self.right[id(kernel)] = kernel, around, set(self.bound)
 
     def stmt(self, stmt: Stmt) -> None:
         kind = type(stmt)
@@ -222,26 +251,21 @@ class _Checker:
         match stmt:
             case Again():
                 self.stmt(written_out(stmt))
-            case Kernel(name=name, body=body):
-                self.need(not self.kernel, f"kernel {name} inside of a kernel")
-                self.kernel, self.bound = name, set()
-                self.block(body)
-                self.kernel = ""
+            case Kernel():
+                self.known_kernel(stmt)
             case For(index=index, extent=extent, body=body):
                 self.need(self.expr(extent) == INDEX, f"the extent of {index} is not an index")
-                self.scopes.append({})
+                opened = len(self.hidden)
                 self.bind(index, INDEX)
                 self.block(body)
-                self.scopes.pop()
+                self.close(opened)
             case While(before=before, cond=cond, body=body):
-                self.scopes.append({})
-                self.locals.append({})
+                opened = len(self.hidden)
                 for inner in before:
                     self.stmt(inner)
                 self.need(self.expr(cond) == "bool", "the condition of a while is not a bool")
                 self.block(body)
-                self.scopes.pop()
-                self.locals.pop()
+                self.close(opened)
             case If(cond=cond, then=then, orelse=orelse):
                 self.need(self.expr(cond) == "bool", "the condition of an if is not a bool")
                 self.block(then)
@@ -263,7 +287,8 @@ class _Checker:
             case Local(buffer=buffer, dtype=dtype):
                 self.need(buffer not in self.bound, f"'{buffer}' is bound twice")
                 self.bound.add(buffer)
-                self.locals[-1][buffer] = dtype
+                self.hidden.append((self.locals, buffer, self.locals.get(buffer)))
+                self.locals[buffer] = dtype
             case WindowAt(buffer=buffer, address=address):
                 self.need(self.expr(address) == "i64", f"the address of {buffer} is not an i64")
                 self.need(self.buffers[buffer].role == "window", f"{buffer} is no window")
@@ -281,15 +306,16 @@ class _Checker:
         """The expression's type, after checking it. Most of what is checked is right: texts are for what is not."""
         kind = type(expr)
         if kind is NamedValue:
-            found = self.find(expr.name)[0]
-            if found != expr.dtype:
-                self.fail(f"'{text(expr)}' is {found}, not {expr.dtype}")
+            found = self.names.get(expr.name) or self.find(expr.name)
+            if found[0] != expr.dtype:
+                self.fail(f"'{text(expr)}' is {found[0]}, not {expr.dtype}")
         elif kind is Op:
             self.op(expr.name, [self.expr(a) for a in expr.args], expr.dtype)
         elif kind is Affine:
-            if any(self.expr(v) != INDEX for v in expr.values):
-                self.fail(f"{text(expr)} is not a sum of indices")
-            if affine(expr.const, *expr.terms) != expr:
+            for v in expr.values:
+                if self.expr(v) != INDEX:
+                    self.fail(f"{text(expr)} is not a sum of indices")
+            if not _is_simplest(expr):
                 self.fail(f"{text(expr)} is not in its simplest form")
         elif kind is Const:
             if not _holds(expr.dtype, expr.value):
@@ -297,9 +323,9 @@ class _Checker:
         elif kind is Load:
             if self.expr(expr.index) != INDEX:
                 self.fail(f"an index into {expr.buffer} is not an index")
-            found = self.memory(expr.buffer, False)
-            if found != expr.dtype:
-                self.fail(f"load of {expr.dtype} from {expr.buffer}, which holds {found}")
+            held = self.memory(expr.buffer, False)
+            if held != expr.dtype:
+                self.fail(f"load of {expr.dtype} from {expr.buffer}, which holds {held}")
         else:
             self.fail(f"no such expression: {expr!r}")
         return expr.dtype
@@ -310,11 +336,27 @@ class _Checker:
         if name in _COMPARISONS:
             right = dtype == "bool" and types[0] == types[1]
         elif name in _ONE_TYPE:
-            right = all(t == dtype for t in types)
+            right = types.count(dtype) == len(types)
         else:
-            right = name != "select_n" or all(t == dtype for t in types[1:])
+            right = name != "select_n" or types[1:].count(dtype) == len(types) - 1
         if not right:
             self.fail(f"{name} of {types} gives {dtype}")
+
+
+def _is_written(b: Buffer) -> bool:
+    return b.alias is not None or b.donated or b.role in ("output", "temp", "own", "window")
+
+
+def _is_simplest(expr: Affine) -> bool:
+    """Whether `affine` would make it so."""
+    values, coefficients = expr.values, expr.coefficients
+    if not values or len(values) != len(coefficients) or 0 in coefficients:
+        return False
+    if any(type(v) is Affine or type(v) is Const for v in values):
+        return False
+    if len(values) == 1:
+        return expr.const != 0 or coefficients[0] != 1
+    return len(set(values)) == len(values)
 
 
 def _holds(dtype: str, value: Any) -> bool:

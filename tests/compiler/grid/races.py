@@ -18,17 +18,15 @@ import numpy as np
 
 from anima.compiler.grid.barriers import GRID
 from anima.compiler.grid.compile import GridProgram, Launch
-from anima.compiler.ir.interpret import DTYPES, Machine
+from anima.compiler.ir.interpret import DTYPES, Machine, operation
 from anima.compiler.ir.loops import (
     Accumulate,
     Assign,
     Call,
-    Expr,
     For,
     If,
     Kernel,
     Let,
-    Load,
     Local,
     Mutable,
     Program,
@@ -164,15 +162,13 @@ class Thread(Machine):
             return "block", self.outer
         return "lanes", self.outer, self.inner // width, width
 
-    def value(self, expr: Expr) -> Any:
-        if isinstance(expr, Load):
-            place, array = self.value(expr.index), self._array(expr.buffer)
-            if not 0 <= place < array.size:
-                raise RaceError(f"load of {expr.buffer}[{place}] of {array.size}")
-            if expr.buffer not in self.held:
-                self.grid.touch(self, array, place, False, expr.buffer)
-            return np.asarray(array[place])
-        return super().value(expr)
+    def load(self, buffer: str, place: int) -> Any:
+        array = self.array(buffer)
+        if not 0 <= place < array.size:
+            raise RaceError(f"load of {buffer}[{place}] of {array.size}")
+        if buffer not in self.held:
+            self.grid.touch(self, array, place, False, buffer)
+        return np.asarray(array[place])
 
     held: frozenset[str] = frozenset()
 
@@ -183,9 +179,10 @@ class Thread(Machine):
     def statement(self, stmt: Stmt, team: Team) -> Iterator[Any]:
         match stmt:
             case Kernel(body=body):
-                outer, self.names = self.names, dict(self.names)
+                outer = set(self.names)
                 yield from self.block_of(body, team)
-                self.names = outer | {k: self.names[k] for k in outer}
+                for name in self.names.keys() - outer:
+                    del self.names[name]
             case For(kind="spread"):
                 yield from self.spread(stmt, team)
             case For(index=index, extent=extent, body=body):
@@ -214,13 +211,13 @@ class Thread(Machine):
             case Local(buffer=buffer, dtype=dtype, size=size, held=held):
                 self.local(buffer, dtype, size, held, team)
             case Store(buffer=buffer, index=index, value=value, op=op):
-                new, place, array = self.value(value), self.value(index), self._array(buffer)
+                new, place, array = self.value(value), self.value(index), self.array(buffer)
                 if not 0 <= place < array.size:
                     raise RaceError(f"store to {buffer}[{place}] of {array.size}")
                 if buffer in self.held or team.width == 1 or team.rank == 0:
                     if buffer not in self.held:
                         self.grid.touch(self, array, place, True, buffer)
-                    array[place] = new if op is None else self._apply(op, [array[place], new], None)
+                    array[place] = new if op is None else operation(op)(array[place], new)
             case Let() | Assign() | Mutable() | Accumulate():
                 self.stmt(stmt)
             case _:
@@ -276,7 +273,7 @@ class Thread(Machine):
                 yield lambda posted=posted: len(posted) == everybody
             total = before[name]
             for rank in sorted(posted):
-                total = self._apply(stmt.op, [total, posted[rank]], None)
+                total = operation(stmt.op)(total, posted[rank])
             self.names[name] = total
 
 
