@@ -16,7 +16,7 @@ from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.primitive import Primitive
 from anima.core.state import current
 from anima.core.trace import Tracer
-from anima.numpy import creation, elementwise, operators
+from anima.numpy import creation, elementwise, operators, spaces
 from anima.runtime import logs
 from anima.transforms.checkpoint import checkpoint_p
 
@@ -24,11 +24,11 @@ from anima.transforms.checkpoint import checkpoint_p
 def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` and `remat2` as the names of calls;
     dicts that come back with their keys in order; functions that are called once for arguments of equal types, by
-    loops, branches, `checkpoint` and the like; arrays that
-    `array` makes as values of the program being recorded; failures of functions that programs call back as
-    `JaxRuntimeError`s; names of classes, and of the module of functions on arrays; parameters of operations that wish
-    for nothing; numbers times truth values as choices; the words of `log_compiles` that tests look for; logs that
-    handlers of the logger "jax" see."""
+    loops, branches, `checkpoint` and the like; arrays that `array` makes as values of the program being recorded;
+    failures of functions that programs call back as `JaxRuntimeError`s; names of classes, and of the module of
+    functions on arrays; parameters of operations that wish for nothing; numbers times truth values as choices; the
+    roundings of ranges of floats; the words of `log_compiles` that tests look for; logs that handlers of the logger
+    "jax" see."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name, checkpoint_p.name = "jit", "remat2"
@@ -36,6 +36,7 @@ def adopt() -> None:
     Callback.errors_as_text = True
     kept.remembers = True
     creation.stages_numbers = True
+    spaces.steps_in_type = True
     elementwise.chooses = True
     operators.namespace = "jax.numpy"
     name_classes()

@@ -45,8 +45,10 @@ def _as_initializer(fill: Callable[[Any, Shape, Any], Any], default: Any) -> Ini
 
 
 zeros = _as_initializer(lambda key, shape, dtype: jnp.zeros(shape, dtype), None)
+zeros.__name__ = zeros.__qualname__ = "zeros"
 zeros.__doc__ = "Zeros; the key is not used."
 ones = _as_initializer(lambda key, shape, dtype: jnp.ones(shape, dtype), None)
+ones.__name__ = ones.__qualname__ = "ones"
 ones.__doc__ = "Ones; the key is not used."
 
 

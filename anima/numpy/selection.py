@@ -119,8 +119,8 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """The indices of nonzero elements, one array for each axis.
 
-    With `size`, exactly that many: the first ones, or padded with `fill_value` (0). Without, the values
-    must be known: ConcretizationTypeError otherwise.
+    With `size`, exactly that many: the first ones, or padded with `fill_value` (0; one number, or one for each axis),
+    whose dtype joins that of the indices. Without, the values must be known: ConcretizationTypeError otherwise.
     """
     x = as_array(a, "nonzero")
     if not x.ndim:
@@ -129,7 +129,11 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     if size is None:
         value = static_value(x, "The size argument of anima.numpy.nonzero must be statically specified to use "
                                 "anima.numpy.nonzero within transformations.")
-        return tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(value))
+        found = tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(value))
+        if fill_value is None:
+            return found
+        fills = _fill_values(fill_value, x.ndim)
+        return tuple(promote_dtypes("nonzero", i, fill)[0] for i, fill in zip(found, fills, strict=True))
     return _nonzero(x, static_int(size, "The size argument of anima.numpy.nonzero must be static."), fill_value)
 
 
@@ -138,8 +142,8 @@ def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
     dtype = dtypes.default_int()
     mask = ravel(as_array(to_bool(x)))
     if not mask.size or not size:
-        return tuple(sh.full((size,), 0, dtype) if fill_value is None else
-                     broadcast_array(convert_operand(operand("nonzero", f), dtype, False), (size,))
+        none = sh.full((size,), 0, dtype)
+        return tuple(broadcast_array(promote_dtypes("nonzero", none, f)[1], (size,))
                      for f in _fill_values(fill_value, x.ndim))
     rank = ew.sub(cumsum(ew.convert_element_type(mask, _I32)), np.int32(1))
     last = sh.full_like(rank, size)
@@ -153,12 +157,12 @@ def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
     for axis, fill in enumerate(_fill_values(fill_value, x.ndim)):
         stride = math.prod(x.shape[axis + 1:])
         index = ew.rem(ew.div(flat, dtype.type(stride)), dtype.type(x.shape[axis]))
-        fill = dtype.type(0) if fill is None else convert_operand(operand("nonzero", fill), dtype, False)
-        out.append(select_where(found, index, fill))
+        out.append(select_where(found, *promote_dtypes("nonzero", index, fill)))
     return tuple(out)
 
 
 def _fill_values(fill_value: Any, count: int) -> tuple[Any, ...]:
+    fill_value = 0 if fill_value is None else fill_value
     if isinstance(fill_value, tuple):
         if len(fill_value) != count:
             raise ValueError(f"fill_value tuple must have length {count}, got {len(fill_value)}")

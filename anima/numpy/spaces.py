@@ -33,6 +33,7 @@ from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
 
 ArrayLike = Any
+steps_in_type = False  # whether numbers of a range of floats are computed in its own type, as in JAX
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
@@ -71,6 +72,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         if wanted.itemsize >= 4:
             dtypes.check_python_int(int(size), wanted)
         return sh.iota(wanted, size)
+    if steps_in_type and is_inexact(wanted):
+        return cast(_range_in_type(wanted, **bounds), wanted)
     return cast(_numpy_range(**bounds), wanted)
 
 
@@ -95,6 +98,16 @@ def _numpy_range(stop: Any, start: Any = 0, step: Any = 1) -> np.ndarray:
     if step == 0:
         raise ZeroDivisionError("arange: step must not be zero")
     return np.arange(start, stop, step)
+
+
+def _range_in_type(dtype: np.dtype, stop: Any, start: Any = 0, step: Any = None) -> np.ndarray:
+    """The start and whole numbers, or their products with a step, each rounded: these to float32 at least."""
+    real = np.dtype(dtypes.to_real(dtype))
+    if step is None:
+        return np.arange(len(_numpy_range(stop, start))).astype(real) + real.type(start)
+    real = np.promote_types(real, np.float32)
+    places = np.arange(len(_numpy_range(stop, start, step)), dtype=real)
+    return places * real.type(step) + real.type(start)
 
 
 @repeated

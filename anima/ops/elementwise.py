@@ -326,14 +326,17 @@ _choose = select_n_p.bind
 def select_n(which: Any, *cases: Any) -> Any:
     """Element by element, `cases[which]`; `which` is bool or of integers (clamped to the cases).
 
-    The cases have one shape and dtype; `which` has that shape or is a scalar. TypeError otherwise.
+    The cases have one shape and dtype; `which` has that shape or is a scalar, or the cases are scalars. TypeError
+    otherwise. Differs from JAX: that takes scalars beside an array only where `vmap` maps over the array.
     """
     cases = tuple(match_scalars(cases))
     shapes = [aval_of(c).shape for c in cases]
     if any(s != shapes[0] for s in shapes):
         raise TypeError(f"select cases must have the same shapes, got [{', '.join(map(str, shapes))}].")
     given = aval_of(which).shape
-    if given and cases and given != shapes[0]:
+    if given and cases and not shapes[0]:
+        cases = tuple(broadcast_to(c, given) for c in cases)
+    elif given and cases and given != shapes[0]:
         raise TypeError("select `which` must be scalar or have the same shape as cases, "
                         f"got `which` shape {given} but case shape {shapes[0]}.")
     return select_n_p.bind(which, *cases)

@@ -146,7 +146,8 @@ class Custom:
         nondiff, rest = self._apart(args)
         try:
             if not any(map(trace.moves, tree.leaves(args))):
-                return under(trace.parent, self, *args)
+                leaves, out_tree = tree.flatten(under(trace.parent, self, *args))
+                return tree.unflatten(out_tree, leaves)  # nodes of users' classes belong to the trace that makes them
             if (not isinstance(trace, JVPTrace) or any(map(trace.moves, tree.leaves(nondiff)))
                     or (not self.is_ours and not _runs_at_once(trace))):
                 return NotImplemented

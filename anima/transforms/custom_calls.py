@@ -305,6 +305,7 @@ class CustomLin(Primitive):
 
     multiple_results = True
     takes_refs = True  # among the residuals
+    transposes_zeros = True
     typed = False      # each operand varies along axes of its own, and results are cut as those of the function
 
     def infer(self, *avals: ShapedArray, out_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:

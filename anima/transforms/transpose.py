@@ -67,11 +67,16 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
             found[atom] = add_cotangents(found[atom], ct) if atom in found else ct
 
     for atom, ct in zip(jaxpr.outvars, cts, strict=True):
-        give(atom, ct)
+        if not isinstance(ct, Zero):
+            give(atom, ct)
     for eqn in reversed(todo):
         out_cts = [found.pop(v, None) for v in eqn.outvars]
+        if all(ct is None for ct in out_cts):  # nothing that the result depends on
+            continue
         out_cts = [Zero(v.aval) if ct is None else ct for v, ct in zip(eqn.outvars, out_cts, strict=True)]
-        if all(isinstance(ct, Zero) for ct in out_cts):
+        if not eqn.primitive.transposes_zeros and all(isinstance(ct, Zero) for ct in out_cts):
+            for atom in eqn.invars:
+                give(atom, Zero(atom.aval))
             continue
         given = out_cts if eqn.primitive.multiple_results else out_cts[0]
         before, current.source = current.source, eqn.source

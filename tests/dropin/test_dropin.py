@@ -106,6 +106,26 @@ print(jax.grad(h)(jnp.ones(2)), jax.jit(jax.grad(h))(jnp.ones(2)), jax.vmap(jax.
 """) == "False [1 3] [3 4] [1 4] 3\n[4. 9.] [4. 9.] [4. 9.]\n"
 
 
+def test_ranges_of_floats_are_rounded_as_in_jax():
+    """Products with the step and sums with the start each on their own; of NumPy's, 0.3 and 0.6 are other floats."""
+    assert under_jax("""
+import jax, jax.numpy as jnp, numpy as np
+def stepwise(start, stop, step, kind=np.float32):
+    return np.arange(len(np.arange(start, stop, step)), dtype=kind) * kind(step) + kind(start)
+for bounds in (-5e-6, 5e-6, 1e-7), (0.1, 5, 0.1), (5, -5, -0.013), (np.float32(0.1), 9, np.float32(0.7)):
+    want = stepwise(*bounds)
+    for dtype in (None, "float32", "float16", "bfloat16", "complex64"):
+        got = jnp.arange(*bounds, dtype=dtype)
+        assert (np.asarray(got) == want.astype(got.dtype)).all() and got.dtype == (dtype or "float32")
+    assert (np.asarray(jax.jit(lambda: jnp.arange(*bounds))()) == want).all()
+    with jax.enable_x64(True):
+        assert (np.asarray(jnp.arange(*map(float, bounds))) == stepwise(*map(float, bounds), np.float64)).all()
+halves = jnp.arange(1.5, 3000, dtype="float16")
+assert (np.asarray(halves) == np.arange(2999).astype("float16") + np.float16(1.5)).all()
+print((np.asarray(jnp.arange(-5e-6, 5e-6, 1e-7)) != np.arange(-5e-6, 5e-6, 1e-7).astype("float32")).sum() > 30)
+""") == "True\n"
+
+
 def test_types_by_names_that_jax_had_before():
     assert under_jax("""
 import jax

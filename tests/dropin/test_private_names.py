@@ -123,6 +123,14 @@ def test_sizes_behind_weights():
     assert initializers._compute_fans((3, 3, 4, 8)) == (36, 72)
 
 
+def test_errors_of_prefixes():
+    (error,) = tree_util.prefix_errors((1, {"a": (2,)}), (1, {"a": (2, 3)}))
+    with pytest.raises(ValueError, match=r"different lengths of tuple at key path\n    in_axes\[1\]\['a'\]"):
+        raise error("in_axes")
+    assert tree_util.prefix_errors((1, 2), (1, {"a": 2})) == []
+    assert len(tree_util.prefix_errors((None, 1), (2, 3))) == 1
+
+
 @pytest.mark.parametrize("node", [(1, 2), [1, 2], {"b": 1, "a": 2}, None, OrderedDict(b=1, a=2), deque([1, 2]),
                                   defaultdict(int, b=1, a=2), tree.Partial(print, 1, end="")])
 def test_registered_types_say_how_nodes_are_taken_apart_and_made(node):

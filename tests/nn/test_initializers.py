@@ -40,6 +40,7 @@ def test_simple() -> None:
     assert abs(np.asarray(init.normal(2.0)(KEY, (4000,))).std() - 2) < 0.1
     assert np.abs(np.asarray(init.truncated_normal(0.5, lower=-1, upper=1)(KEY, (1000,)))).max() <= 0.5
     assert isinstance(init.zeros, init.Initializer)
+    assert init.zeros.__name__ == "zeros" and init.ones.__name__ == "ones"
 
 
 def test_axes() -> None:

@@ -130,6 +130,25 @@ def test_variance_of_whole_numbers() -> None:
         jnp.var(jnp.arange(3), dtype=bool)
 
 
+def test_places_are_filled_up_with_values_of_other_types() -> None:
+    x = jnp.array([[1, 0, 3], [0, 0, 1]])
+    for fill, dtype, weak in ((np.nan, "float32", True), (np.float32(2.5), "float32", False), (2j, "complex64", True),
+                              (np.int8(7), "int32", False), (True, "int32", False)):
+        for find in (jnp.nonzero, anima.jit(jnp.nonzero, static_argnames="size")):
+            rows, columns = find(x, size=4, fill_value=fill)
+            np.testing.assert_array_equal(rows, np.array([0, 0, 1, fill]))
+            np.testing.assert_array_equal(columns, np.array([0, 2, 2, fill]))
+            assert (rows.dtype, rows.weak_type) == (dtype, weak)
+        (places,) = jnp.nonzero(x[0], fill_value=fill)
+        assert (places.dtype, places.weak_type) == (dtype, weak)
+    rows, columns = jnp.nonzero(x, size=4, fill_value=(9, 2.5))
+    assert rows.tolist() == [0, 0, 1, 9] and columns.tolist() == [0, 2, 2, 2.5]
+    assert jnp.argwhere(x, size=4, fill_value=-1.5)[-1].tolist() == [-1.5, -1.5]
+    assert jnp.where(x[0] > 1, size=2, fill_value=jnp.nan)[0].tolist()[0] == 2
+    np.testing.assert_array_equal(jnp.nonzero(jnp.zeros(0), size=2, fill_value=np.nan)[0], [np.nan, np.nan])
+    assert float(anima.grad(lambda fill: jnp.nonzero(x[0], size=4, fill_value=fill)[0].sum())(2.5)) == 2
+
+
 def test_distinct_elements_of_nothing() -> None:
     with pytest.raises(ValueError, match="fill_value"):
         jnp.unique(jnp.array([]), size=3)

@@ -201,6 +201,8 @@ def test_select_n_and_clamp() -> None:
     cases = [np.full(5, v, np.float32) for v in (1, 2, 3)]
     np.testing.assert_array_equal(ew.select_n(which, *cases), np.float32([1, 2, 3, 3, 1]))
     np.testing.assert_array_equal(ew.select(True, cases[0], cases[1]), cases[0])
+    np.testing.assert_array_equal(ew.select(which > 1, 4, 3), [3, 3, 4, 4, 3])
+    np.testing.assert_array_equal(ew.select_n(which[:0], 1.0, 2.0), [])
     np.testing.assert_array_equal(ew.clamp(0, np.float32([-1, np.nan, 5]), 1), np.float32([0, np.nan, 1]))
     assert float(ew.clamp(2.0, np.float32(0), 1.0)) == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.extend.core import jaxpr_as_fun
+from anima.extend.core import get_opaque_trace_state, jaxpr_as_fun
 
 
 @anima.custom_jvp
@@ -46,6 +46,46 @@ def test_custom_jvp_functions_are_transposed(wrap: Callable[..., Any]) -> None:
     x = jnp.array([1.0, -3.0])
     transposed = wrap(lambda ct: anima.linear_transpose(lambda x: double(x)[::-1] + x, x)(ct)[0])
     np.testing.assert_array_equal(transposed(x), 2 * x[::-1] + x)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_rules_are_asked_though_what_depends_on_their_results_has_no_cotangent(wrap: Callable[..., Any]) -> None:
+    """They may give what is none: scales of numbers of 8 bits are carried on as cotangents."""
+    @anima.custom_vjp
+    def scaled(x: Any, scale: Any) -> Any:
+        return x * scale, scale
+
+    @anima.custom_vjp
+    def known(x: Any) -> Any:
+        return x
+
+    scaled.defvjp(lambda x, scale: (scaled(x, scale), x), lambda x, cts: (cts[0], 7 * x))
+    known.defvjp(lambda x: (x, None), lambda _, ct: (None,))
+    for f in (lambda x, s: known(scaled(x, s)[0]) + x, lambda x, s: known(jnp.sin(scaled(x, s)[0]) * 2) + x,
+              lambda x, s: known(anima.vmap(lambda x: scaled(x, s)[0])(jnp.stack([x]))).sum() + x):
+        assert [*map(float, wrap(anima.grad(f, (0, 1)))(3.0, 2.0))] == [1, 21]
+    for f in (lambda x, s: (scaled(x, s), x)[1], lambda x, s: anima.lax.stop_gradient(scaled(x, s)[0]) + x):
+        assert [*map(float, wrap(anima.grad(f, (0, 1)))(3.0, 2.0))] == [1, 0]
+
+
+def test_results_of_functions_with_rules_belong_to_the_trace_that_called_them() -> None:
+    class Box:
+        def __init__(self, x: Any) -> None:
+            self.x, self.state = x, get_opaque_trace_state()
+
+    anima.tree_util.register_pytree_node(Box, lambda box: ((box.x,), None), lambda _, children: Box(*children))
+
+    @anima.custom_vjp
+    def f(box: Any) -> Any:
+        return Box(box.x * 2)
+
+    def fwd(box: Any) -> Any:
+        out = f(box)
+        assert out.state == get_opaque_trace_state()
+        return out, None
+
+    f.defvjp(fwd, lambda _, ct: (Box(ct.x * 2),))
+    assert float(anima.grad(lambda x: f(Box(x)).x)(1.0)) == 2
 
 
 def test_readers_get_bodies_to_be_called() -> None:

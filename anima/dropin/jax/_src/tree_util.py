@@ -24,4 +24,12 @@ _FROM_CHILDREN: dict[type, Callable[[Any, Any], Any]] = {
 }
 _registry: ChainMap[type, _RegistryEntry] = ChainMap(tree._registered, {
     kind: _RegistryEntry(flatten_one_level, build) for kind, build in _FROM_CHILDREN.items()})
-__all__ = ["_registry", "broadcast_prefix", "flatten_one_level", "generate_key_paths"]
+__all__ = ["_registry", "broadcast_prefix", "flatten_one_level", "generate_key_paths", "prefix_errors"]
+
+
+def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None,
+                  ) -> list[Callable[[str], ValueError]]:
+    """What gives the error, of the prefix's name, for the first place where the prefix is no outer part of the tree."""
+    prefix, (leaves, full) = tree.structure(prefix_tree, is_leaf).spec, tree.flatten(full_tree, is_leaf)
+    found = tree._mismatch(prefix, full.spec, leaves, "") is not None
+    return [lambda name: ValueError(tree._mismatch(prefix, full.spec, leaves, name))] if found else []
