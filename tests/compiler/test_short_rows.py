@@ -13,7 +13,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.driver import to_loops
 from anima.compiler.emitting.interleave import runs
-from anima.compiler.ir.loops import For, statements
+from anima.compiler.ir.loops import INDEX, Const, For, Op, statements, walk
 from anima.compiler.machine.native import host
 from anima.compiler.scheduling.schedule import BLOCK, SHORT
 from tests.compiler.stages import closed
@@ -139,3 +139,52 @@ def test_gradients() -> None:
     with anima.disable_jit():
         want = anima.grad(loss)(jnp.asarray(x))
     np.testing.assert_allclose(np.asarray(anima.jit(anima.grad(loss))(x)), np.asarray(want), rtol=2e-5, atol=1e-6)
+
+
+MATRICES: dict[str, Function] = {
+    "outer": lambda x: jnp.einsum("ni,nj->nij", unit(x), x),
+    "rotated": lambda x: jnp.stack([jnp.stack([jnp.cos(x[:, 0]), -x[:, 1]], 1), jnp.stack([x[:, 1], x[:, 0]], 1)], 1),
+    "gradient of a product": lambda x: anima.grad(lambda m: ((m @ x[..., None]) ** 2).sum())(
+        x[:, :, None] * (1 + x[:, None])),
+    "sums": lambda x: (x[:, :, None] - x[:, None] ** 2).sum(1) + (x[:, :, None] * jnp.exp(-x[:, None] ** 2)).sum(2),
+    "chosen": lambda x: jnp.where(jnp.eye(x.shape[1]) > 0, x[:, :, None], jnp.exp(x)[:, None]),
+    "of three": lambda x: x[:, :2, None, None] * x[:, None, :2, None] * jnp.sin(x[:, None, None, :2])}
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5])
+@pytest.mark.parametrize("name", MATRICES)
+def test_rows_of_rows(name: str, d: int) -> None:
+    """Small matrices, one in each lane if they are so small."""
+    rng = np.random.default_rng(d)
+    for n in (1, 3, 17, 65, BLOCK + 1):
+        x = rng.normal(size=(n, d)).astype(np.float32)
+        with anima.disable_jit():
+            want = MATRICES[name](jnp.asarray(x))
+        np.testing.assert_allclose(anima.jit(MATRICES[name])(x), want, 2e-5, 2e-5)
+
+
+def turned(q: Any, v: Any) -> Any:
+    """Points, each turned by a matrix of its own, made of numbers."""
+    def one(q: Any, v: Any) -> Any:
+        x, y, z = q
+        return jnp.array([[1 - y * y, x * y, x * z], [x * y, 1 - z * z, y * z], [x * z, y * z, 1 - x * x]]) @ v
+
+    return anima.vmap(one)(q, v)
+
+
+def test_small_matrices_are_in_lanes() -> None:
+    """No arithmetic is done in vectors of a row's three elements."""
+    q, v = np.random.default_rng(0).normal(size=(2, 900, 3)).astype(np.float32)
+
+    def slope(q: Any, v: Any) -> Any:
+        return anima.grad(lambda q: (turned(q, v) ** 2).sum())(q)
+
+    program = closed(slope, q, v)
+    for step in to_loops("p", (), host())[:-3]:
+        program = step.run(program)
+    vectors = [s for s in statements(*program.body) if isinstance(s, For) and s.kind == "vector"]
+    assert not any(isinstance(n, Op) for loop in vectors if loop.extent == Const(3, INDEX) for n in walk(*loop.body))
+    assert any(isinstance(n, Op) for loop in vectors for n in walk(*loop.body))
+    with anima.disable_jit():
+        want = slope(jnp.asarray(q), jnp.asarray(v))
+    np.testing.assert_allclose(anima.jit(slope)(q, v), want, 1e-4, 1e-4)

@@ -39,6 +39,7 @@ from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
 VECTOR_PRODUCT = 1 << 17  # of a product by a vector
+FEW_NUMBERS = 16          # of the smaller matrix: they stay in registers
 FEW_ROWS = 4              # for which the other matrix is read once more each, if its elements have to be made wider
 _LEAST_BFLOATS = 32       # of rows or columns, and contracted, of products of bfloat16 by instructions for these
 _LEAST_BYTES = 16         # contracted, of products of bytes by instructions for these
@@ -88,7 +89,7 @@ def wants_loops(eqn: Eqn) -> bool:
         return True  # so that the larger matrix is read as it is
     if 1 in (p.m, p.n):
         return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
-    return work <= SMALL_PRODUCT
+    return work <= SMALL_PRODUCT or min(p.m, p.n) * p.k <= FEW_NUMBERS
 
 
 def points_first(eqn: Eqn) -> tuple[Eqn, ...]:

@@ -15,7 +15,7 @@ After this pass no loop is `reduce`; those that are `each` run in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anima.compiler.emitting.memory import LONGEST
 from anima.compiler.ir.affine import along, largest, steps
@@ -93,6 +93,7 @@ class _Scheduler:
 
 
 SHORT = 8     # elements of a row of which vectors are not worth the name
+MOST = 16     # elements of rows of rows that are written out
 BLOCK = 512   # rows, in vectors, that are one piece of work for a thread
 APART = 0.4   # nanoseconds that an element which lies apart from its neighbours takes, about
 GAIN = 0.7    # what vectors along rows must take of the time of vectors in them, at most
@@ -119,52 +120,94 @@ def _ordered(stmt: Stmt, outermost: bool, target: Target) -> Stmt:
 
 
 def _rows_are_lanes(loop: For, target: Target) -> bool:
-    """Whether the iterations of a loop around short ones, each over a row of a few elements, are better the lanes of
-    vectors than these elements are."""
-    rows = [s for s in loop.body if isinstance(s, For)]
-    rest = [s for s in loop.body if not isinstance(s, For)]
-    if (loop.kind != "each" or not isinstance(loop.extent, Const) or int(loop.extent.value) < 2
-            or not all(isinstance(s, (Let, Store)) for s in rest)
-            or not all(row.kind == "each" and isinstance(row.extent, Const) and int(row.extent.value) <= SHORT
-                       and all(isinstance(s, (Let, Store)) for s in row.body) for row in rows)):
+    """Whether the iterations of a loop around short ones, each over a row of a few elements, or rows of rows, are
+    better the lanes of vectors than these elements are."""
+    if loop.kind != "each" or not isinstance(loop.extent, Const) or int(loop.extent.value) < 2 or (
+            _elements(loop.body) or MOST + 1) > MOST:
         return False
     count, width = int(loop.extent.value), target.vector_bytes // widest(loop.body)
-    beside = sum(map(cost, rest))
-    once = beside + sum(sum(map(cost, row.body)) for row in rows)
-    lanes = beside + sum(int(row.extent.value) * sum(map(cost, row.body)) for row in rows)  # type: ignore[union-attr, operator, misc]
-    lanes += APART * min(width, count) * _apart(loop)
+    lanes = _serial(loop.body, lambda row: _extent(row)) + APART * min(width, count) * _apart(loop)
+    once = _serial(loop.body, lambda row: _turns(row, width, target))
     return -(-count // width) * lanes < GAIN * count * once
+
+
+def _extent(loop: For) -> int:
+    assert isinstance(loop.extent, Const)
+    return int(loop.extent.value)
+
+
+def _elements(stmts: Sequence[Stmt]) -> int | None:
+    """The most elements of short rows, and of rows of rows, that stand among statements; None if others do."""
+    most = 1
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            if stmt.kind != "each" or not isinstance(stmt.extent, Const) or _extent(stmt) > SHORT:
+                return None
+            inner = _elements(stmt.body)
+            if inner is None:
+                return None
+            most = max(most, _extent(stmt) * inner)
+        elif not isinstance(stmt, (Let, Store)):
+            return None
+    return most
+
+
+def _serial(stmts: Sequence[Stmt], turns: Callable[[For], int]) -> float:
+    """The time of statements, if loops go round so often."""
+    return sum(turns(s) * _serial(s.body, turns) if isinstance(s, For) else cost(s) for s in stmts)
+
+
+def _turns(row: For, width: int, target: Target) -> int:
+    """How often the body of a loop runs, in vectors if it is an innermost one: without masks, what is left over goes
+    one by one."""
+    extent = _extent(row)
+    if any(isinstance(s, For) for s in row.body):
+        return extent
+    if target.has("avx512f"):
+        return -(-extent // width)
+    width = min(width, 1 << (extent.bit_length() - 1))
+    return extent // width + extent % width
 
 
 def _apart(loop: For) -> int:
     """How many loads and stores of an iteration step over elements from one iteration to the next."""
     lets = lets_of(statements(*loop.body))
-    total = 0
-    for stmt in loop.body:
-        times = int(stmt.extent.value) if isinstance(stmt, For) else 1  # type: ignore[union-attr]
-        for node in walk(stmt):
-            if isinstance(node, (Load, Store)):
-                step = steps(node.index, lets).get(loop.index, 0)
-                total += times * (step is None or abs(step) > 1)
-    return total
+
+    def count(stmts: Sequence[Stmt]) -> int:
+        total = 0
+        for stmt in stmts:
+            if isinstance(stmt, For):
+                total += _extent(stmt) * count(stmt.body)
+                continue
+            for node in walk(stmt):
+                if isinstance(node, (Load, Store)):
+                    step = steps(node.index, lets).get(loop.index, 0)
+                    total += step is None or abs(step) > 1
+        return total
+
+    return count(loop.body)
 
 
 def _written_out(row: For) -> Sequence[Stmt]:
     """A short loop's iterations: what all of them compute, then what they store, side by side."""
-    stores = [s for s in row.body if isinstance(s, Store)]
-    computed = row.body[:-len(stores)] if stores else row.body
-    if any(isinstance(s, Store) for s in computed):
-        return [replace(row, kind="unrolled")]
-    parts = [rename(row.body, {}, {s.name: f"{s.name}.{i}" for s in computed if isinstance(s, Let)},
-                    {row.index: Const(i, INDEX)}) for i in range(int(row.extent.value))]  # type: ignore[union-attr]
+    body = _without_rows(row.body)
+    stores = [s for s in body if isinstance(s, Store)]
+    computed = body[:-len(stores)] if stores else body
+    if not all(isinstance(s, Let) for s in computed):
+        return [replace(row, kind="unrolled", body=body)]
+    parts = [rename(body, {}, {s.name: f"{s.name}.{i}" for s in computed if isinstance(s, Let)},
+                    {row.index: Const(i, INDEX)}) for i in range(_extent(row))]
     return [*(s for part in parts for s in part[:len(computed)]),
-            *(part[k] for k in range(len(computed), len(row.body)) for part in parts)]
+            *(part[k] for k in range(len(computed), len(body)) for part in parts)]
+
+
+def _without_rows(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    return tuple(part for s in stmts for part in (_written_out(s) if isinstance(s, For) else (s,)))
 
 
 def _in_lanes(loop: For, outermost: bool) -> For:
     """The loop with its iterations in vectors, and the short loops in it written out."""
-    body = [part for s in loop.body for part in (_written_out(s) if isinstance(s, For) else (s,))]
-    return _on_threads(replace(loop, body=tuple(body), kind="vector"), BLOCK, outermost)
+    return _on_threads(replace(loop, body=_without_rows(loop.body), kind="vector"), BLOCK, outermost)
 
 
 def _on_threads(lanes: For, most: int, outermost: bool) -> For:
