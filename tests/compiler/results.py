@@ -82,6 +82,8 @@ def read() -> dict[str, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    lines = [f"{json.dumps(name)}: {json.dumps({str(w): digest(program, target) for w, target in targets().items()})}"
-             for name, program in PROGRAMS.items()]
+    known = read()  # of vectors that this machine does not have, too
+    found = {name: known.get(name, {}) | {str(w): digest(program, target) for w, target in targets().items()}
+             for name, program in PROGRAMS.items()}
+    lines = [f"{json.dumps(name)}: {json.dumps(digests)}" for name, digests in found.items()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -324,3 +324,40 @@ def test_sums_of_columns_add_up_in_order(rows: int, columns: int) -> None:
     np.testing.assert_array_equal(anima.jit(lambda x: x.sum(0))(x), total)
     assert np.allclose(anima.jit(lambda x: x.var(0) + (x * x).sum(0))(x), x.var(0) + (x * x).sum(0), rtol=1e-4)
     np.testing.assert_array_equal(anima.jit(lambda x: x.max(0))(x), x.max(0))
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 11, 12, 40, 64, 66])
+@pytest.mark.parametrize("length", [17, 24, 63, 64, 65, 200])
+def test_rows_by_one_vector_have_the_same_bits_each(rows: int, length: int) -> None:
+    """Several at once read it once, where all are among as many."""
+    rng = np.random.default_rng(length)
+    m, v = rng.normal(size=(rows, length)).astype(np.float32), rng.normal(size=length).astype(np.float32)
+    m[::2] = m[0]
+    product = anima.jit(lambda m, v: jnp.tanh((m * v).sum(1)))
+    got = product(m, v)
+    np.testing.assert_allclose(got, np.tanh(m.astype(float) @ v), 2e-5, 2e-5)
+    assert len(set(np.asarray(got[::2]).tolist())) == 1
+    text = anima.jit(lambda m, v: (m * v).sum(1)).lower(m, v).loops
+    assert ("var" in text) and (text.count("var s") == (4 if rows % 4 == 0 else 3 if rows % 3 == 0 else 1))
+
+
+def test_rows_that_share_nothing_are_summed_one_by_one() -> None:
+    x = np.ones((64, 64), np.float32)
+    for fun in (lambda x: x.sum(1), lambda x: (x * x).sum(1), lambda x: jnp.abs(x).max(1)):
+        assert anima.jit(fun).lower(x).loops.count("var s") == 1
+    total = anima.jit(lambda x, v: (x * v).sum(1) + (x * x * v).sum(1) + 1)
+    np.testing.assert_allclose(total(x, x[0]), np.full(64, 129, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "complex64", "bool"])
+def test_products_of_rows_of_all_types(dtype: str) -> None:
+    with anima.enable_x64():
+        rng = np.random.default_rng(0)
+        m, v = (jnp.asarray(rng.integers(0, 3, shape)).astype(dtype) for shape in ((12, 20), (20,)))
+        got = anima.jit(lambda m, v: (m * v).sum(1))(m, v)
+        with anima.disable_jit():
+            want = (m * v).sum(1)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+        scan = anima.jit(lambda m, v: anima.lax.fori_loop(0, 3, lambda _, v: (m * v).max(1), v))
+        np.testing.assert_array_equal(scan(m[:, :12], v[:12]), scan(m[:, :12], v[:12]))

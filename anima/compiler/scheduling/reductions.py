@@ -6,7 +6,8 @@
       y[j] = s                             each j < n: s.row[j] = s.row[j] + x[i*n + j]
                                          each j < n: y[j] = s.row[j]
 
-rows      the last dimension is reduced: the totals of a row are in registers; long sums have parts, for accuracy
+rows      the last dimension is reduced: the totals of a row are in registers, those of a few rows if these read
+          something in common, as a vector that a matrix is multiplied by; long sums have parts, for accuracy
 columns   the last dimension is kept: the totals of many columns are a row, so that memory is read in order; those of
           a few are side by side in registers, so that there are lanes enough
 blocks    few results from many elements: blocks of the outermost reduced loop give partial results in parallel,
@@ -104,9 +105,11 @@ def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) ->
     name, body = kernel.name, kernel.body
     if kernel.reduces is None:
         return [(name, body)]
-    if form(*kernel.reduces, target) == "rows":
-        return [(name, _long_sums(body, {}, RUN_LIMIT))]
     outer, block, inner = _nest(body)
+    if form(*kernel.reduces, target) == "rows":
+        if outer and inner:
+            body = _inside(body, len(outer) - 1, _dots_abreast)
+        return [(name, _long_sums(body, {}, RUN_LIMIT))]
     if not inner:
         return [(name, body)]
     across, in_columns = _keeps_last(*kernel.reduces), partial(_in_columns, target=target)
@@ -230,10 +233,33 @@ def _rows_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
             or sum(cost(s) for s in statements(*sums[0].body) if isinstance(s, Let)) > _LIGHT
             or any(isinstance(s, (If, While, Call)) for s in statements(*loop.body))):
         return stmts
-    size = _ROWS_ABREAST if rows[0].size <= LARGEST // 2 else _ROWS_ABREAST // 2
-    out: list[Stmt] = [*before]
-    blocks, rest = divmod(count, size)
-    for part, first, number, together in (("block", 0, blocks, size), ("rest", count - rest, 1, rest)):
+    return (*before, *_few_at_once(loop, _ROWS_ABREAST if rows[0].size <= LARGEST // 2 else _ROWS_ABREAST // 2))
+
+
+def _dots_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
+    """Statements whose last loop is around one sum along rows that all read something alike, as the vector of a product
+    with a matrix: of a few rows at once. Every row is one of as many, and so has the same bits as the others."""
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    count = _extent([loop]) if isinstance(loop.extent, Const) else 0
+    size = next((n for n in range(_ROWS_ABREAST, 2, -1) if count % n == 0), 0)
+    *_, terms = [s for s in statements(*loop.body) if isinstance(s, For)]
+    if (not size or count < 2 * _ROWS_ABREAST or extent_of(terms.extent) <= _LONG
+            or not all(type(s) in (For, Let, Mutable, Accumulate, Store) for s in statements(*loop.body))
+            or sum(isinstance(s, Accumulate) for s in terms.body) != 1
+            or sum(cost(s) for s in terms.body if isinstance(s, Let)) > _LIGHT):
+        return stmts
+    varying = varying_names(loop)
+    if not any(isinstance(n, Load) and varying.isdisjoint(names_in(n, True)) for n in walk(*terms.body)):
+        return stmts
+    return (*before, *_few_at_once(loop, size))
+
+
+def _few_at_once(loop: For, size: int) -> list[Stmt]:
+    """A loop by so many iterations at once, with the loops in them in common, and one for those that are left over."""
+    out: list[Stmt] = []
+    blocks, rest = divmod(_extent([loop]), size)
+    for part, first, number, together in (("block", 0, blocks, size), ("rest", size * blocks, 1, rest)):
         index = NamedValue(f"{loop.index}.{part}", INDEX)
         each = [Let(f"{loop.index}.{part}{k}", affine(first + k, (index, size))) for k in range(together)]
         if each:
@@ -257,8 +283,8 @@ def _side_by_side(stmts: Sequence[Stmt], count: int, part: str, varying: set[str
         once = isinstance(stmt, Let) and varying.isdisjoint(own)
         if isinstance(stmt, Let) and once:
             alike[stmt.name] = f"{stmt.name}.{part}"
-        elif isinstance(stmt, (Let, Local)):
-            varying.add(stmt.name if isinstance(stmt, Let) else stmt.buffer)
+        elif isinstance(stmt, (Let, Mutable, Local)):
+            varying.add(stmt.buffer if isinstance(stmt, Local) else stmt.name)
         for k in range(1 if once else count):
             names = {name: f"{name}.{part}{k}" for name in varying}
             out += rename([stmt], names, {**alike, **names})
