@@ -25,7 +25,7 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import joins_lanes, mentions, name_of
 from anima.core.dims import index_of
 from anima.core.explicit import cut_of
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var, asks_for_zeros
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
@@ -189,6 +189,10 @@ class Scan(Stateful):
                              [*xs_t, *(primals[k] for k in plan.xs), *(outs[k] for k in plan.stored), *timing],
                              **options)
         return outs[:n_out], fill(mask, out_tangents, outs[:n_out])
+
+    def transposes_zeros(self, params: dict[str, Any]) -> bool:
+        """A carry has a cotangent at each step, zeros at first."""
+        return params["num_carry"] > 0 and asks_for_zeros(params)
 
     def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, length: int, num_carry: int,
                   num_consts: int, reverse: bool, unroll: int, linear: Any) -> list[Any]:

@@ -117,7 +117,6 @@ class Primitive:
     of_users: bool = False   # its rules are not Anima's: `jvp` may apply it, and programs with it, to tangents
     uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
-    transposes_zeros: bool = False  # its transpose may give something for cotangents that are zero
     reads_numbers: bool = False  # `jvp` looks at operands that are single numbers and known
 
     # Rules that few operations have; None where there is none.
@@ -274,6 +273,10 @@ class Primitive:
         """Along which manual axes of a mesh (out of `names`) every operand is to vary, and the results do, where some
         operand varies along `vma`."""
         return vma, vma
+
+    def transposes_zeros(self, params: dict[str, Any]) -> bool:
+        """Whether its transpose may give something for cotangents that are zero."""
+        return False
 
     def binds(self, params: dict[str, Any]) -> Sequence[tuple[Any, int]]:
         """Names and sizes of the mapped axes that the programs of an application are within, and others are not."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr, Eqn
+from anima.core.jaxpr import ClosedJaxpr, Eqn, asks_for_zeros
 from anima.core.primitive import Linear, Zero
 from anima.core.refs import Ref
 from anima.transforms.dce import dce_jaxpr
@@ -47,6 +47,9 @@ class ProgramCall(Stateful):
     def taylor(self, order: int, terms: Sequence[Term], *, jaxpr: ClosedJaxpr, **params: Any) -> list[Term]:
         new, mask = taylor_jaxpr(jaxpr, order, tuple(len(t) > 1 for t in terms))
         return grouped(self.bind(*flat(terms), jaxpr=new, **params), mask, order)
+
+    def transposes_zeros(self, params: dict[str, Any]) -> bool:
+        return asks_for_zeros(params)
 
     def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
         linear = tuple(isinstance(a, Linear) for a in args)

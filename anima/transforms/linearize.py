@@ -13,7 +13,7 @@ from itertools import compress
 from typing import Any
 
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var, asks_for_zeros
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, hoisted, trace_to_jaxpr
 from anima.core.state import current, is_tracing
@@ -43,7 +43,8 @@ class PartialTrace(Trace):
         linear = list(map(self.moves, args))
         if not any(linear):
             return under(self.parent, primitive.bind, *args, **params)
-        if primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear))):
+        if (primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear)))
+                or asks_for_zeros(params)):  # what has a transpose alone is of a linear program already
             return under(self.recorder, primitive.bind, *args, **params)
         closed = None if primitive.in_tangents is None else primitive.in_tangents(params)
         if closed is not None:

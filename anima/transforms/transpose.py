@@ -33,7 +33,8 @@ def add_cotangents(a: Any, b: Any) -> Any:
 
 
 def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """Cotangents of the arguments given as `Linear` (None for the others), for cotangents of the results."""
+    """Cotangents of the arguments given as `Linear` (None for the others), for cotangents of the results: if these are
+    all zeros, they are asked about as such; otherwise zeros are of results that nothing depends on."""
     values: dict[Var, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     linear: set[Var] = set()
     for var, arg in zip(jaxpr.invars, args, strict=True):
@@ -66,22 +67,23 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
                 ct = typed_as(ct, atom.aval.to_ct_aval())
             found[atom] = add_cotangents(found[atom], ct) if atom in found else ct
 
-    for atom, ct in zip(jaxpr.outvars, cts, strict=True):
-        if not isinstance(ct, Zero):
+    given = [not isinstance(ct, Zero) for ct in cts]
+    for atom, ct, nonzero in zip(jaxpr.outvars, cts, given, strict=True):
+        if nonzero or not any(given):
             give(atom, ct)
     for eqn in reversed(todo):
         out_cts = [found.pop(v, None) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):  # nothing that the result depends on
             continue
         out_cts = [Zero(v.aval) if ct is None else ct for v, ct in zip(eqn.outvars, out_cts, strict=True)]
-        if not eqn.primitive.transposes_zeros and all(isinstance(ct, Zero) for ct in out_cts):
+        if all(isinstance(ct, Zero) for ct in out_cts) and not eqn.primitive.transposes_zeros(eqn.params):
             for atom in eqn.invars:
                 give(atom, Zero(atom.aval))
             continue
-        given = out_cts if eqn.primitive.multiple_results else out_cts[0]
+        all_cts = out_cts if eqn.primitive.multiple_results else out_cts[0]
         before, current.source = current.source, eqn.source
         try:
-            in_cts = eqn.primitive.transpose(given, *map(read, eqn.invars), **eqn.params)
+            in_cts = eqn.primitive.transpose(all_cts, *map(read, eqn.invars), **eqn.params)
         finally:
             current.source = before
         for atom, ct in zip(eqn.invars, in_cts, strict=True):

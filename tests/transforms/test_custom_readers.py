@@ -68,6 +68,42 @@ def test_rules_are_asked_though_what_depends_on_their_results_has_no_cotangent(w
         assert [*map(float, wrap(anima.grad(f, (0, 1)))(3.0, 2.0))] == [1, 0]
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_rules_in_loops_and_calls_are_asked_as_those_outside(wrap: Callable[..., Any]) -> None:
+    @anima.custom_vjp
+    def hundred(x: Any) -> Any:
+        return x
+
+    @anima.custom_vjp
+    def known(x: Any) -> Any:
+        return x
+
+    hundred.defvjp(lambda x: (x, None), lambda _, ct: (jnp.full_like(ct, 100),))
+    known.defvjp(lambda x: (x, None), lambda _, ct: (None,))
+    scan, fori = anima.lax.scan, anima.lax.fori_loop
+    for f in (lambda x: scan(lambda c, _: (hundred(c), None), x, None, length=3)[0],
+              lambda x: fori(0, 3, lambda _, c: hundred(c), x), anima.jit(hundred),
+              anima.jit(lambda x: scan(lambda c, _: (anima.jit(hundred)(c), None), x, None, length=3)[0])):
+        assert wrap(anima.grad(lambda x, f=f: known(f(x)) + x))(3.0) == 101
+    for f in (lambda x: scan(lambda c, _: (c, hundred(c)), x, None, length=3)[1].sum(),
+              lambda x: scan(lambda c, _: (jnp.sin(c), None), x, None, length=3)[0]):
+        assert wrap(anima.grad(lambda x, f=f: known(f(x)) + x))(3.0) == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_linear_programs_with_branches_and_loops_of_rules_are_transposed(wrap: Callable[..., Any]) -> None:
+    @anima.custom_vjp
+    def five(x: Any) -> Any:
+        return x
+
+    five.defvjp(lambda x: (x, None), lambda _, ct: (5 * ct,))
+    for f, expected in ((lambda x: anima.lax.cond(x > 0, lambda x: five(x * x), lambda x: x, x), 60),
+                        (lambda x: anima.lax.scan(lambda c, _: (five(c) * x, None), x, None, length=1)[0], 36)):
+        lin = anima.linearize(f, 3.0)[1]
+        transposed = wrap(lambda ct, lin=lin: anima.linear_transpose(lambda t: 2 * lin(t), 3.0)(ct)[0])
+        assert transposed(1.0) == expected
+
+
 def test_results_of_functions_with_rules_belong_to_the_trace_that_called_them() -> None:
     class Box:
         def __init__(self, x: Any) -> None:
