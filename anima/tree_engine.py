@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from anima.util import fork_safe, lazy_module
+from anima.util import fork_safe, interrupts_wait, lazy_module
 
 if TYPE_CHECKING:
     import optree
@@ -63,7 +63,7 @@ def _load() -> None:
 def _first_flatten(tree: Any, is_leaf: Callable[..., bool] | None, none_is_leaf: bool, namespace: str) -> Any:
     """Loads optree, whose own function then takes the place of this one."""
     global _waiting, flatten
-    with _lock:
+    with interrupts_wait(), _lock:  # types are registered once
         if _waiting is not None:
             _load()
         for node in _waiting or ():

@@ -11,6 +11,7 @@ import importlib
 import itertools
 import math
 import os
+import signal
 import sys
 import threading
 import types
@@ -224,14 +225,38 @@ def _add_to_limit(frames: int) -> None:
         sys.setrecursionlimit(sys.getrecursionlimit() + frames)
 
 
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """A block that Ctrl-C waits for the end of, for what cannot be done again if it was done by half."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+
+    def note(number: int, frame: Any) -> None:
+        came.append((number, frame))
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[0])
+
+
 class _LazyModule:
-    """Stands for a module that is imported when something is first read from it (again, if that failed)."""
+    """Stands for a module that is imported when something is first read from it (again, if that failed: of a package
+    with native code, an interrupt would leave what can neither be used nor imported)."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def __getattr__(self, attribute: str) -> Any:
-        module = importlib.import_module(self.__name__)
+        with interrupts_wait():
+            module = importlib.import_module(self.__name__)
         self.__dict__ = module.__dict__  # what is read from now on is found as quickly as in the module
         return getattr(module, attribute)
 

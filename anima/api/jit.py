@@ -24,7 +24,7 @@ from anima.api.program_cache import NONE, ProgramCache, programs_of, traced
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of
-from anima.api.turns import turn
+from anima.api.turns import in_turn
 from anima.config import config, default_device, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
@@ -270,9 +270,7 @@ class JitFunction:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves, static)
         if entry.executable is None:
-            with turn(id(entry)):
-                if entry.executable is None:
-                    entry.compile(static)
+            in_turn(id(entry), lambda: entry.compile(static) if entry.executable is None else None)
         checking = config.debug_nans or config.debug_infs
         if entry.places.matter or placed(leaves):
             if entry.run is not None and entry.kept and entry.uses is None and not checking:
@@ -347,8 +345,8 @@ class JitFunction:
         key = in_tree, avals, static, options, current.axes, current.manual
         entry = self.entries.get(key) or self.programs.within(key)
         if entry is None:
-            with turn((id(self.programs), key)):
-                entry = self.entries.get(key) or self._made(args, kwargs, static, avals, in_tree, options, key)
+            entry = in_turn((id(self.programs), key), lambda: self.entries.get(key) or self._made(
+                args, kwargs, static, avals, in_tree, options, key))
         return entry
 
     def _made(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any, options: Hashable,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import mmap
 import sys
 from collections.abc import Callable, Sequence
@@ -50,6 +51,15 @@ def _keep_what_is_free() -> None:
 _keep_what_is_free()
 
 
+def require_addresses(shape: Sequence[int], dtype: np.dtype) -> None:
+    """MemoryError for an array that no memory has addresses for, or whose shape NumPy does not take: it counts without
+    dimensions of 0."""
+    size = math.prod(n for n in shape if n)
+    if size * dtype.itemsize > sys.maxsize:
+        raise MemoryError(f"out of memory: no array has the shape {tuple(shape)} and the type {dtype}: dimensions of "
+                          f"{size} elements, {size * dtype.itemsize} bytes, are more than there are addresses for")
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
     """An uninitialised array of `nbytes` bytes; at least `LEAST` of them, for smaller ones see `np.empty`."""
     blocks = _blocks.setdefault(nbytes, [])
@@ -58,7 +68,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
         while _take(blocks, taken):
             if sys.getrefcount(taken[-1]) == _FREE:
                 return np.ndarray(shape, dtype, taken[-1])
-        block = _new(nbytes)
+        try:
+            block = _new(nbytes)
+        except MemoryError:  # which names the bytes alone
+            raise MemoryError(f"out of memory: the system does not give the {nbytes} bytes of an array of the shape "
+                              f"{tuple(shape)} and the type {dtype}") from None
         if len(taken) < _PER_SIZE and _make_room(nbytes, len(taken) * nbytes):
             taken.append(block)
         return np.ndarray(shape, dtype, block)

@@ -406,6 +406,9 @@ class EvalTrace(Trace):
                 out = self.on_large(primitive, args, avals, values, params)
             else:
                 out = primitive.eval(*values, **params)
+        except (OverflowError, ValueError):
+            _require_addresses(out_avals if primitive.multiple_results else [out_avals])
+            raise
         finally:
             restore(before)
         if known.checking:
@@ -462,6 +465,13 @@ class EvalTrace(Trace):
         outs = [place(wrap(v, a, foreign).elements(), a, *where)
                 for v, a, where in zip(values, types, made, strict=True)]
         return outs if many else outs[0]
+
+
+def _require_addresses(avals: Sequence[ShapedArray]) -> None:
+    """MemoryError if there can be no such arrays, which names their shapes, as errors of NumPy do not."""
+    for aval in avals:
+        if isinstance(aval.dtype, np.dtype):
+            memory.require_addresses(aval.shape, aval.dtype)
 
 
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:

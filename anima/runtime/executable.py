@@ -68,7 +68,7 @@ class Executable:
         self.program = program
         self.code = code
         self.backend = backend
-        self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
+        self._inputs = [_input(b) for b in program.with_role("input")]
         self._outputs = _outputs(program, shapes, backend)
         self.donors = written_inputs(program) if donors is None else list(donors)
         arena = code.program.arena
@@ -280,6 +280,11 @@ def _make_exclusive(given: list[Any], donors: Sequence[int]) -> None:
             given[k] = ConcreteArray(own.elements().copy(), own.aval)
 
 
+def _input(buffer: Buffer) -> Input:
+    memory.require_addresses((buffer.size,), NUMPY[buffer.dtype])
+    return Input(NUMPY[buffer.dtype], buffer.size)
+
+
 def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend) -> list[Output]:
     """How to make each output, or the input whose memory it takes over."""
     inputs = {b.name: i for i, b in enumerate(program.with_role("input"))}
@@ -287,7 +292,7 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend)
     made: list[Output] = []
     results = program.with_role("output")
     for buffer, shape in zip(results, shapes if shapes is not None else [(b.size,) for b in results], strict=True):
-        if int(np.prod(shape, dtype=np.int64)) != buffer.size:
+        if math.prod(shape) != buffer.size:
             raise ValueError(f"the output {buffer.name} has {buffer.size} elements, which is not the shape {shape}")
         made.append(replace(_output(tuple(shape), NUMPY[buffer.dtype], backend), donor=donors[buffer.name]))
     return made
@@ -305,6 +310,7 @@ def written_inputs(program: Program) -> list[int]:
 
 
 def _output(shape: Shape, dtype: np.dtype, backend: Backend) -> Output:
+    memory.require_addresses(shape, dtype)
     return Output(backend.allocator(math.prod(shape) * dtype.itemsize), shape, dtype)
 
 

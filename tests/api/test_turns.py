@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.api.turns import turn
+from anima.api import turns
+from anima.api.turns import in_turn
 
 
 def together(count: int, call: Callable[[int], Any]) -> list[Any]:
@@ -90,19 +92,50 @@ def test_blocks() -> None:
     inside: list[int] = []
     most = []
 
-    def call(k: int) -> None:
-        with turn("a"), turn("a"), turn("b"):
-            inside.append(k)
-            most.append(len(inside))
-            time.sleep(0.005)
-            inside.remove(k)
+    def note(k: int) -> None:
+        inside.append(k)
+        most.append(len(inside))
+        time.sleep(0.005)
+        inside.remove(k)
 
-    together(6, call)
+    together(6, lambda k: in_turn("a", lambda: in_turn("a", lambda: in_turn("b", lambda: note(k)))))
     assert max(most) == 1
-    with pytest.raises(ZeroDivisionError), turn("a"):
-        raise ZeroDivisionError
-    with turn("a"):
-        pass
+    with pytest.raises(ZeroDivisionError):
+        in_turn("a", lambda: 1 // 0)
+    assert in_turn("a", lambda: 3) == 3
+
+
+def test_interrupts_leave_nobody_waiting() -> None:
+    errors = []  # with their tracebacks, as shells keep the last one
+
+    def interrupted(after: int) -> bool:
+        """Whether there was an interrupt at the place of this number, of those where Python looks for some."""
+        left = after
+
+        def look(frame: Any, event: str, _: object) -> None:
+            nonlocal left
+            if frame.f_code.co_filename == turns.__file__ and event in ("call", "c_return"):
+                left -= 1
+                if left < 0:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+        sys.setprofile(look)
+        try:
+            in_turn("d", lambda: None)
+        except KeyboardInterrupt as error:
+            errors.append(error)
+            return True
+        finally:
+            sys.setprofile(None)
+        return False
+
+    begin = time.monotonic()
+    while interrupted(len(errors)):
+        assert in_turn("d", lambda: 3) == 3
+        assert together(1, lambda k: in_turn("d", lambda: k)) == [0]
+        assert time.monotonic() - begin < 30
+    assert len(errors) > 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -111,17 +144,14 @@ def test_a_child_waits_for_no_thread_that_it_does_not_have() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with turn("c"):
-            entered.set()
-            leave.wait(30)
+        in_turn("c", lambda: (entered.set(), leave.wait(30)))
 
     thread = threading.Thread(target=stay)
     thread.start()
     entered.wait(30)
     child = os.fork()
     if not child:
-        with turn("c"):
-            os._exit(7)
+        in_turn("c", lambda: os._exit(7))
     end = time.monotonic() + 20
     status = 0
     while not (found := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:

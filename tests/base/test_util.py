@@ -6,6 +6,7 @@ import copy
 import functools
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -255,3 +256,24 @@ def test_types_tell_zeros_of_every_sign_apart() -> None:
              ml_dtypes.bfloat16(0), ml_dtypes.bfloat16(-0.0)]
     assert len({util.exact_type(z) for z in zeros}) == len(zeros)
     assert len({util.exact_type((1, (z,))) for z in zeros}) == len(zeros)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Ctrl-C is not a signal there")
+@pytest.mark.parametrize("name", ["optree._C", "optree.ops", "optree.dataclasses"])
+def test_an_interrupt_waits_for_a_module(name: str) -> None:
+    code = f"""
+import os, signal, sys
+import anima
+def interrupt(event, args):
+    if event == "import" and args[0] == "{name}" and not came:
+        came.append(args[0])
+        os.kill(os.getpid(), signal.SIGINT)
+came = []
+sys.addaudithook(interrupt)
+try:
+    anima.tree.leaves([1, 2])
+except KeyboardInterrupt:
+    print(came, anima.tree.leaves([1, 2]), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"['{name}'] [1, 2] True\n", done.stderr

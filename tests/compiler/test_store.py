@@ -400,6 +400,20 @@ def test_where_there_is_no_memory_the_next_file_is_written(on_disk: pathlib.Path
     assert bytes(store.read(OTHER) or b"") == DATA
 
 
+def test_after_an_interrupt_files_are_written(on_disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "_writer", store._FileWriter())
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", interrupted)
+        store.write(KEY, DATA)
+    store.write(OTHER, DATA)
+    store.flush()
+    assert store.read(KEY) is None
+    assert bytes(store.read(OTHER) or b"") == DATA
+
+
 def test_reading_takes_as_much_memory_as_the_file(folder: Folder) -> None:
     folder.put(KEY, DATA)
     tracemalloc.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import re
 import sys
 import threading
 
@@ -234,5 +235,18 @@ def test_blocks_of_many_pages_begin_with_a_huge_one():
 
 @pytest.mark.parametrize("nbytes", [1 << 50, 1 << 62])
 def test_what_does_not_fit_is_a_memory_error(nbytes):
-    with pytest.raises((MemoryError, ValueError)):
+    with pytest.raises(MemoryError, match=rf"shape \({nbytes},\) and the type uint8"):
         memory.empty((nbytes,), np.dtype(np.uint8), nbytes)
+
+
+@pytest.mark.parametrize("shape", [(2**32, 2**32), (2**31, 2**31, 2), (2**61,), (2**63,), (2**64,),
+                                   (0, 2**62, 8)])
+@pytest.mark.parametrize("make", [jnp.zeros, lambda shape: anima.jit(lambda x: jnp.broadcast_to(x, shape) + 1.0)(1.0)])
+def test_errors_name_the_shape_that_does_not_fit(make, shape):
+    with pytest.raises(MemoryError, match=rf"the shape {re.escape(str(shape))} and the type float32"):
+        make(shape)
+
+
+def test_arguments_that_cannot_be():
+    with pytest.raises(MemoryError, match="the type float32"):
+        anima.jit(lambda x: x[0, 0]).lower(anima.ShapeDtypeStruct((2**32, 2**32), np.float32)).compile()

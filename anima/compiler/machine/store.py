@@ -136,15 +136,15 @@ class _FileWriter:
 
     def put(self, folder: str, name: str, data: bytes, largest: int) -> None:
         with self.lock:
-            self.waiting.add((folder, name))
-            if self.thread is None:
-                self.thread = threading.Thread(target=self.work, daemon=True, name="anima-cache")
+            if self.thread is None or not self.thread.is_alive():
+                thread = threading.Thread(target=self.work, daemon=True, name="anima-cache")
                 try:
-                    self.thread.start()
+                    thread.start()
                 except RuntimeError:  # the process is ending
-                    self.thread = None
                     return
-        self.queue.put((folder, name, data, largest))
+                self.thread = thread
+            self.waiting.add((folder, name))
+            self.queue.put((folder, name, data, largest))
 
     def work(self) -> None:
         while True:
