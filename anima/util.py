@@ -59,10 +59,15 @@ def name_and_place(function: Any) -> str:
     return f"{fun_name(function)} at {place}" if (place := place_of(function)) else fun_name(function)
 
 
+# What attributes of functions have to be; callables of libraries keep there what they like.
+_OF_FUNCTIONS: dict[str, Any] = {"__name__": str, "__qualname__": str, "__module__": str, "__annotations__": dict,
+                                 "__type_params__": tuple, "__annotate__": (type(None), types.FunctionType)}
+
+
 def wraps(function: Any) -> Callable[[Any], Any]:
-    """As `functools.wraps`; of a callable whose names are no text, without them."""
+    """As `functools.wraps`; of a callable whose names are no text, or annotations no dictionary, without them."""
     return functools.wraps(function, [each for each in functools.WRAPPER_ASSIGNMENTS
-                                      if "name__" not in each or isinstance(getattr(function, each, None), str)])
+                                      if isinstance(getattr(function, each, None), _OF_FUNCTIONS.get(each, object))])
 
 
 class ByIdentity:

@@ -85,7 +85,7 @@ class Custom:
                  nondiff_argnames: Sequence[str] = ()):
         update_wrapper(self, fun, updated=())
         self.fun = fun
-        self.is_ours = (getattr(fun, "__module__", None) or "").partition(".")[0] == "anima"
+        self.is_ours = str(getattr(fun, "__module__", None)).partition(".")[0] == "anima"
         self.recalled: dict[Any, tuple[TracedBody, Recalled]] = {}
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         unknown = [n for n in nondiff_argnames if n not in names]
