@@ -133,6 +133,15 @@ def test_types(dtype: str) -> None:
             np.testing.assert_array_equal(added, jnp.roll(x, 1, 0))
 
 
+@pytest.mark.parametrize("places", [RING, np.arange(N)[::-1], np.array([3]), np.r_[3:5, 8:9]])
+def test_zeros_that_are_added_have_no_sign(places: np.ndarray) -> None:
+    u = np.full(len(places), -0.0, np.float32)
+    for dtype in (np.float32, np.complex64):
+        fun = anima.jit(lambda u: jnp.zeros(N, u.dtype).at[places].add(u))
+        assert not is_looked_up(lambda u: jnp.zeros(N, u.dtype).at[places].add(u), u.astype(dtype))
+        assert not np.signbit(np.asarray(fun(u.astype(dtype))).real).any()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_places(seed: int) -> None:
     """Of parts in any order, of one size or none, with gaps and overlaps."""

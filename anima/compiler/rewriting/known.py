@@ -23,6 +23,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.ops.broadcast import broadcast_in_dim_p, iota_p
+from anima.ops.elementwise import add
 from anima.ops.family import Elementwise
 from anima.ops.gather import GatherScatterMode, gather_p, scatter_add_p
 from anima.ops.shape import concatenate_p, pad_p, reshape_p, rev_p, slice_p
@@ -59,7 +60,7 @@ def _has_any(closed: ClosedJaxpr) -> bool:
 def _programs(eqn: Eqn) -> Iterator[tuple[ClosedJaxpr, Sequence[Atom]]]:
     """The programs of a loop or branch, each with the operands that are its first arguments in every run."""
     p, operands = eqn.params, eqn.invars
-    if "num_consts" in p:
+    if "num_carry" in p:
         yield p["jaxpr"], operands[:p["num_consts"]]
     elif "body_nconsts" in p:
         yield p["cond_jaxpr"], operands[:p["cond_nconsts"]]
@@ -174,8 +175,11 @@ def _added(eqn: Eqn, values: _Values) -> list[Eqn] | None:
     if runs is None:
         return None
     zero, extent = zeros.invars[0], array.aval.shape[axis]
+    added = Var(updates.aval)  # zeros lose their signs
+    eqns = [Eqn(add, [updates, zero], [added], {}, eqn.source)]
+    updates = added
     if len(runs) == 1:
-        (first, count, step), eqns = runs[0], []
+        first, count, step = runs[0]
         low, high = sorted((first, first + step * (count - 1)))
         if step < 0:
             back = Var(updates.aval)
@@ -188,7 +192,7 @@ def _added(eqn: Eqn, values: _Values) -> list[Eqn] | None:
     sources[places] = np.arange(places.size)
     ends = np.flatnonzero((np.diff(sources) != 1) & ((sources[1:] >= 0) | (sources[:-1] >= 0))) + 1
     parts = [(int(part[0]), part.size, 1) for part in np.split(sources, ends)]
-    return _parts(updates, out, axis, parts, eqn, zero)
+    return [*eqns, *_parts(updates, out, axis, parts, eqn, zero)]
 
 
 def _parts(x: Atom, out: Var, axis: int, runs: Sequence[Run], eqn: Eqn, zero: Atom | None = None) -> list[Eqn]:
