@@ -349,8 +349,9 @@ def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, E
 
 
 def _alike(loop: For) -> set[str]:
-    """Variables of a loop's iterations that have the same value in all of its lanes, always."""
+    """Variables of a loop's iterations that have the same value in all of its lanes, always: none where lanes go ways
+    of their own."""
     inside = list(statements(*loop.body))
-    apart = {s.name for one in inside if isinstance(one, (While, If)) for s in statements(one)
-             if isinstance(s, (Assign, Accumulate))}
-    return {s.name for s in inside if isinstance(s, Mutable)} - varying_names(loop) - apart
+    if any(isinstance(s, (While, If)) for s in inside):
+        return set()
+    return {s.name for s in inside if isinstance(s, Mutable)} - varying_names(loop)
