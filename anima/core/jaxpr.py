@@ -244,7 +244,7 @@ def all_eqns(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Eqn]:
 
 def asks_for_zeros(params: dict[str, Any]) -> bool:
     """Whether a program in these parameters holds an operation whose transpose is to be asked for zeros, too."""
-    return any(e.primitive.transposes_zeros(e.params) for inner in subjaxprs(params) for e in all_eqns(inner))
+    return any(e.primitive.takes_zeros for inner in subjaxprs(params) for e in all_eqns(inner))
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

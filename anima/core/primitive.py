@@ -117,6 +117,7 @@ class Primitive:
     of_users: bool = False   # its rules are not Anima's: `jvp` may apply it, and programs with it, to tangents
     uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
+    takes_zeros: bool = False  # its transpose may give something for cotangents that are zero
     reads_numbers: bool = False  # `jvp` looks at operands that are single numbers and known
 
     # Rules that few operations have; None where there is none.
@@ -275,8 +276,8 @@ class Primitive:
         return vma, vma
 
     def transposes_zeros(self, params: dict[str, Any]) -> bool:
-        """Whether its transpose may give something for cotangents that are zero."""
-        return False
+        """Whether the transpose of an application may give something for cotangents that are zero."""
+        return self.takes_zeros
 
     def binds(self, params: dict[str, Any]) -> Sequence[tuple[Any, int]]:
         """Names and sizes of the mapped axes that the programs of an application are within, and others are not."""

@@ -305,13 +305,11 @@ class CustomLin(Primitive):
 
     multiple_results = True
     takes_refs = True  # among the residuals
+    takes_zeros = True
     typed = False      # each operand varies along axes of its own, and results are cut as those of the function
 
     def infer(self, *avals: ShapedArray, out_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:
         return list(out_avals)
-
-    def transposes_zeros(self, params: dict[str, Any]) -> bool:
-        return True
 
     def _refuse(self, name: str) -> TypeError:
         return TypeError(f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: {name}. "

@@ -104,6 +104,20 @@ def test_linear_programs_with_branches_and_loops_of_rules_are_transposed(wrap: C
         assert transposed(1.0) == expected
 
 
+def test_calls_in_calls_are_asked_once_each() -> None:
+    """Or the time would double with every one."""
+    @anima.custom_vjp
+    def known(x: Any) -> Any:
+        return x
+
+    known.defvjp(lambda x: (x, None), lambda _, ct: (None,))
+    f = jnp.sin
+    for _ in range(40):
+        f = anima.jit(lambda x, f=f: f(x) * 2)
+    assert anima.grad(lambda x: known(f(x)) + x)(1.0) == 1
+    assert anima.jit(anima.grad(lambda x: known(f(x)) + x))(1.0) == 1
+
+
 def test_results_of_functions_with_rules_belong_to_the_trace_that_called_them() -> None:
     class Box:
         def __init__(self, x: Any) -> None:
