@@ -30,11 +30,11 @@ from anima.ops.shape import concatenate_p, pad_p, reshape_p, rev_p, slice_p
 
 MOST_PLACES = 1 << 16  # that are computed to see whether they are in order
 MOST_RUNS = 4          # of places one after the other
-NOTHING = -2           # the first place of a run of zeros
 _DEEP = 32             # longest chain of equations that places are computed by
 _MAKING = frozenset((broadcast_in_dim_p, iota_p, reshape_p, concatenate_p, slice_p, rev_p))
 
 Run = tuple[int, int, int]  # the first place, how many there are, and the step from each to the next
+Part = Run | tuple[None, int, int]  # of an array: a run of another one's, or zeros
 
 
 def known_places(closed: ClosedJaxpr, given: Mapping[Var, np.ndarray] | None = None) -> ClosedJaxpr:
@@ -188,20 +188,30 @@ def _added(eqn: Eqn, values: _Values) -> list[Eqn] | None:
         config = tuple((low, extent - 1 - high, abs(step) - 1) if d == axis else (0, 0, 0)
                        for d in range(out.aval.ndim))
         return [*eqns, Eqn(pad_p, [updates, zero], [out], {"padding_config": config}, eqn.source)]
-    sources = np.full(extent, NOTHING)
-    sources[places] = np.arange(places.size)
-    ends = np.flatnonzero((np.diff(sources) != 1) & ((sources[1:] >= 0) | (sources[:-1] >= 0))) + 1
-    parts = [(int(part[0]), part.size, 1) for part in np.split(sources, ends)]
-    return [*eqns, *_parts(updates, out, axis, parts, eqn, zero)]
+    return [*eqns, *_parts(updates, out, axis, _on_zeros(runs, extent), eqn, zero)]
 
 
-def _parts(x: Atom, out: Var, axis: int, runs: Sequence[Run], eqn: Eqn, zero: Atom | None = None) -> list[Eqn]:
-    """The equations for an array's parts behind each other, and for a part of zeros where a run begins at `NOTHING`."""
+def _on_zeros(runs: Sequence[Run], extent: int) -> list[Part]:
+    """What an axis consists of, where elements are put at these places among so many zeros."""
+    parts: list[Part] = []
+    end, begin, sources = 0, 0, {}
+    for first, count, _ in runs:
+        sources[first], begin = (begin, count), begin + count
+    for first, (source, count) in sorted(sources.items()):
+        if first > end:
+            parts.append((None, first - end, 1))
+        parts.append((source, count, 1))
+        end = first + count
+    return [*parts, (None, extent - end, 1)] if extent > end else parts
+
+
+def _parts(x: Atom, out: Var, axis: int, parts: Sequence[Part], eqn: Eqn, zero: Atom | None = None) -> list[Eqn]:
+    """The equations for an array's parts behind each other."""
     eqns: list[Eqn] = []
-    for first, count, step in runs:
+    for first, count, step in parts:
         shape = tuple(count if d == axis else n for d, n in enumerate(out.aval.shape))
-        part = out if len(runs) == 1 else Var(out.aval.update(shape=shape))
-        if first == NOTHING:
+        part = out if len(parts) == 1 else Var(out.aval.update(shape=shape))
+        if first is None:
             assert zero is not None
             params = {"shape": shape, "broadcast_dimensions": ()}
             eqns.append(Eqn(broadcast_in_dim_p, [zero], [part], params, eqn.source))
@@ -215,6 +225,6 @@ def _parts(x: Atom, out: Var, axis: int, runs: Sequence[Run], eqn: Eqn, zero: At
         eqns.append(Eqn(slice_p, [x], [forward], bounds, eqn.source))
         if step < 0:
             eqns.append(Eqn(rev_p, [forward], [part], {"dimensions": (axis,)}, eqn.source))
-    if len(runs) > 1:
+    if len(parts) > 1:
         eqns.append(Eqn(concatenate_p, [v for e in eqns for v in e.outvars], [out], {"dimension": axis}, eqn.source))
     return eqns

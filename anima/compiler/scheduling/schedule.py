@@ -126,7 +126,7 @@ def _rows_are_lanes(loop: For, target: Target) -> bool:
             _elements(loop.body) or MOST + 1) > MOST:
         return False
     count, width = int(loop.extent.value), target.vector_bytes // widest(loop.body)
-    lanes = _serial(loop.body, lambda row: _extent(row)) + APART * min(width, count) * _apart(loop)
+    lanes = _serial(loop.body, _extent) + APART * min(width, count) * _apart(loop)
     once = _serial(loop.body, lambda row: _turns(row, width, target))
     return -(-count // width) * lanes < GAIN * count * once
 
