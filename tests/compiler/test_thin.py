@@ -10,7 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler.lowering.contract import SMALL_PRODUCT
+from anima.compiler.lowering.contract import FEW_NUMBERS, SMALL_PRODUCT
 from anima.compiler.lowering.thin import COORDINATES, NUMBERS, POINTS, by_numbers
 
 RNG = np.random.default_rng(11)
@@ -46,7 +46,7 @@ def test_points_times_a_matrix(form: str, k: int, j: int) -> None:
         if form == "nk,kj->nj":
             assert not gemm
         if form == "jk,kn->jn":
-            assert gemm == (n < enough and n * k * j > SMALL_PRODUCT)
+            assert gemm == (n < enough and n * k * j > SMALL_PRODUCT and k * j > FEW_NUMBERS)
 
 
 @pytest.mark.parametrize("form", SUMS)
