@@ -93,7 +93,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
     """All passes down to loops in the order of a CPU."""
     return [
         *to_nests(name, donated, target),
-        Pass("interchange", interchange, "loops"),       # no steps of independent lanes, one after the other
+        Pass("interchange", partial(interchange, target=target), "loops"),  # no steps of lanes, one after the other
         Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
         Pass("registers", partial(registers, target=target), "loops"),  # small arrays in loops are not in memory

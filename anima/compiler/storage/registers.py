@@ -126,6 +126,8 @@ class _Worker:
 
         Lanes within it run several at once where they can if single values are held, or fewer.
         """
+        if isinstance(stmt, For) and stmt.kind == "parallel" and stmt.width > 1:
+            return [on_threads(replace(stmt, kind="serial", width=1), self.buffers, elsewhere)]
         found, in_the_way = self.planned(stmt, elsewhere)
         inner = [s for s in statements_outside([part for block in blocks_of(stmt) for part in block])
                  if isinstance(s, For) and s.kind == "parallel"]

@@ -1,0 +1,217 @@
+"""Strips of lanes around steps: which loops have them, and that they compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.ir.loops import For, Program, statements
+from anima.compiler.scheduling import interchange, strips
+from tests.compiler.stages import SMALL_CACHES, agree, check_threads, lowered
+from tests.compiler.test_interchange import LANES, OTHERS, check, data, random_step, slope_of
+
+RNG = np.random.default_rng(0)
+LOWERED = "pendulum", "nested", "whole_numbers"  # as lanes, before there are steps to go around
+
+
+def leaves(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: anima.tree.leaves(fun(*args))
+
+
+def in_strips(program: Program) -> bool:
+    """Whether kernels of the program go through what lies lane beside lane, in places of a loop around the steps."""
+    return any(isinstance(s, For) and s.index.endswith(".m") for s in statements(*program.body))
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lanes that can be in strips are."""
+    monkeypatch.setattr(strips, "GAIN", 1e9)
+    monkeypatch.setattr(interchange, "_counts", lambda loop: [])
+
+
+# --- What is in strips ------------------------------------------------------------------------
+
+
+def joints(x: Any) -> Any:
+    """A chain of five links, whose accelerations solve a system of equations in each step."""
+    n, th = 5, jnp.concatenate([x, x[:2]])
+    later = n - jnp.maximum(jnp.arange(n)[:, None], jnp.arange(n)[None])
+
+    def step(c: Any, _: Any) -> Any:
+        th, w = c
+        d = th[:, None] - th[None]
+        torque = -(later * jnp.sin(d)) @ (w * w) - jnp.arange(n, 0, -1) * jnp.sin(th)
+        a = jnp.linalg.solve(later * jnp.cos(d) + jnp.eye(n), torque)
+        return (th + 0.02 * w, w + 0.02 * a), th[0]
+    return lax.scan(step, (th, 0 * th), None, length=20)
+
+
+def tracked(x: Any) -> Any:
+    """A filter of six states, whose covariance depends on what each lane measures."""
+    f = np.eye(6, k=2, dtype=np.float32) * 0.1 + np.eye(6, dtype=np.float32)
+    h = np.eye(3, 6, dtype=np.float32)
+
+    def step(c: Any, z: Any) -> Any:
+        m, p = c
+        p = f @ p @ f.T + 0.01 * jnp.eye(6) * (1 + m[0] ** 2)
+        s = h @ p @ h.T + jnp.eye(3)
+        gain = jnp.linalg.solve(s, h @ p).T
+        m = f @ m + gain @ (z * x - h @ (f @ m))
+        return (m, p - gain @ h @ p), m
+    return lax.scan(step, (jnp.zeros(6), jnp.eye(6)), jnp.linspace(0.0, 1.0, 12))
+
+
+def shocks(x: Any) -> Any:
+    """A hundred cells in a ring, and how often each was above a bound."""
+    def step(_: int, s: Any) -> Any:
+        u, n = s
+        f = 0.5 * u * u
+        u = u - 0.1 * (f - jnp.roll(f, 1)) + 0.05 * (jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1))
+        return u, n + (u > 0.5)
+    start = jnp.concatenate([jnp.sin(x[0] + jnp.arange(97.0)), x])
+    return lax.fori_loop(0, 15, step, (start, jnp.zeros(100, jnp.int32)))
+
+
+PROGRAMS = [joints, tracked, shocks]
+
+
+@pytest.mark.parametrize("count", [16, 17, 24, 100, 256])
+@pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
+def test_large_lanes_are_in_strips(fun: Callable[[Any], Any], count: int) -> None:
+    x = data(count)
+    if count % 8 == 0:
+        assert in_strips(lowered(leaves(anima.vmap(fun)), x).loops)
+    check(fun, x, 1e-4)
+
+
+@pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
+def test_in_any_order_and_double_precision(fun: Callable[[Any], Any]) -> None:
+    with anima.enable_x64(True):
+        x = data(16, np.float64)
+        assert in_strips(agree(leaves(anima.vmap(fun)), x, rtol=1e-9).loops)
+
+
+@pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
+def test_gradients(fun: Callable[[Any], Any]) -> None:
+    check(slope_of(lambda x: [jnp.sin(leaf) for leaf in leaves(fun)(x) if leaf.dtype == x.dtype]), data(32), 1e-3)
+
+
+@pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
+def test_threads_change_no_bit(fun: Callable[[Any], Any]) -> None:
+    check_threads(leaves(anima.vmap(fun)), data(520))
+
+
+def test_what_has_no_lanes_is_done_for_each_strip() -> None:
+    """A matrix that is the same for all lanes, and changes with the steps."""
+    x, a = data(64), RNG.uniform(-0.3, 0.3, (6, 6)).astype(np.float32)
+
+    def steps(x: Any, a: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            a, m = c
+            a = jnp.tanh(a @ a.T)
+            for _ in range(3):
+                m = jnp.tanh(a @ m @ a.T) - 0.3 * m.T
+            return (a, m), m[0]
+        return lax.scan(step, (a, jnp.outer(jnp.tile(x, 2), jnp.tile(x, 2))), None, length=9)[1]
+
+    assert in_strips(agree(anima.vmap(steps, (0, None)), x, a).loops)
+    got, single = anima.jit(anima.vmap(steps, (0, None)))(x, a), anima.jit(steps)
+    for n in (0, 31, 63):
+        np.testing.assert_allclose(got[n], single(x[n], a), 1e-4, 1e-5)
+
+
+def test_nor_if_that_would_take_longer_or_it_is_used_afterwards() -> None:
+    x, a = data(64), RNG.uniform(-0.3, 0.3, (64, 64)).astype(np.float32)
+
+    def steps(x: Any, a: Any, used: bool, n: int) -> Any:
+        def step(_: int, c: Any) -> Any:
+            a, m = c
+            m = jnp.tanh(a[:6, :6] @ m @ a[:6, :6].T) - 0.3 * m.T
+            return jnp.sin(a[::-1]), m
+        a, m = lax.fori_loop(0, 9, step, (a[:n, :n], jnp.outer(jnp.tile(x, 2), jnp.tile(x, 2))))
+        return (m, a) if used else m
+
+    for used, n in ((False, 64), (True, 6)):
+        def fun(x: Any, a: Any, used: bool = used, n: int = n) -> Any:
+            return steps(x, a, used, n)
+        program = lowered(leaves(anima.vmap(fun, (0, None))), x, a)
+        assert not in_strips(program.loops)
+        got, single = anima.jit(anima.vmap(fun, (0, None)))(x, a), anima.jit(fun)
+        anima.tree.map(lambda g, w: np.testing.assert_allclose(g[5], w, 1e-4, 1e-5), got, single(x[5], a))
+
+
+def test_what_is_too_large_for_the_caches_stays_in_steps() -> None:
+    assert not in_strips(lowered(leaves(anima.vmap(tracked)), data(24), target=SMALL_CACHES).loops)
+
+
+# --- All that can be --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [8, 20, 104])
+@pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
+def test_forced(forced: None, fun: Callable[[Any], Any], count: int) -> None:
+    x = data(count)
+    assert in_strips(lowered(anima.vmap(fun), x).loops) or count == 20 or fun.__name__ in LOWERED
+    check(fun, x, 1e-5)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_of_lanes_stays_as_it_is(forced: None, name: str) -> None:
+    fun, x = OTHERS[name], data(24)
+    with anima.disable_jit():
+        want = fun(jnp.asarray(x))
+    np.testing.assert_allclose(anima.jit(fun)(x), want, 1e-4, 1e-5)
+    assert not in_strips(lowered(fun, x).loops)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float16", "bfloat16", "int32", "float64", "complex64"])
+def test_types(forced: None, dtype: str) -> None:
+    x = RNG.integers(0, 2, (64, 5, 3)).astype(dtype) if dtype != "bfloat16" else jnp.ones((64, 5, 3), dtype)
+
+    def step(i: int, s: Any) -> Any:
+        x, y = s
+        return (x ^ y[::-1], ~x) if dtype == "bool" else (y[::-1] - x, x + y)
+
+    def steps(x: Any) -> Any:
+        return lax.fori_loop(0, 4, step, (x, x[::-1]))
+
+    with anima.enable_x64(dtype == "float64"):
+        got = anima.jit(anima.vmap(steps))(x)
+        with anima.disable_jit():
+            want = anima.vmap(steps)(jnp.asarray(x))
+        anima.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_a_donated_argument_is_overwritten(forced: None) -> None:
+    x = jnp.asarray(data(64))
+    want = anima.jit(anima.vmap(LANES[1]))(x)
+    np.testing.assert_array_equal(anima.jit(anima.vmap(LANES[1]), donate_argnums=0)(x), want)
+    assert x.is_deleted()
+
+
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_random_steps(forced: None, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, count, axis = int(rng.choice([2, 3, 4, 6, 9])), int(rng.choice([8, 9, 16, 40, 96])), int(rng.integers(2))
+    step = random_step(rng, n)
+    kept = bool(rng.integers(2))
+
+    def lane(v: Any, m: Any, given: Any) -> Any:
+        def one(c: Any, x: Any) -> Any:
+            return step(c[0] + x, *c[1:]), (c[0] if kept else None)
+        return lax.scan(one, (v, m, jnp.float32(0.3)), given)
+
+    v = rng.uniform(-1, 1, (n, count) if axis else (count, n)).astype(np.float32)
+    m, given = (rng.uniform(-1, 1, (count, k, n)).astype(np.float32) for k in (n, 5))
+    got = anima.jit(anima.vmap(lane, (axis, 0, 0)))(v, m, given)
+    single = anima.jit(lane)
+    for k in (0, count // 2, count - 1):
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a[k], b, 1e-4, 1e-5), got,  # noqa: B023
+                       single(v[:, k] if axis else v[k], m[k], given[k]))
