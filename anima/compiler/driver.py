@@ -52,7 +52,8 @@ from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.scheduling.stamp import stamp
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import vectorize
-from anima.compiler.storage.buffers import check_memory, plan_buffers
+from anima.compiler.storage.buffers import plan_buffers
+from anima.compiler.storage.proof import check_memory
 from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr

@@ -14,7 +14,7 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.show_loops import check
 from anima.compiler.machine.native import host
 from anima.compiler.machine.target import Target, target_of
-from anima.compiler.storage.buffers import check_memory
+from anima.compiler.storage.proof import check_memory
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr

@@ -26,6 +26,11 @@ def in_lanes(program: Program) -> bool:
     return any(isinstance(f, For) and f.kind == "vector" for k in kernels for f in k.body)
 
 
+def in_strips(program: Program) -> bool:
+    """Whether kernels of the program go through what lies lane beside lane, in places of a loop around the steps."""
+    return any(isinstance(s, For) and s.index.endswith(".m") for s in statements(*program.body))
+
+
 def pendulum(y: Any) -> Any:
     def slope(y: Any) -> Any:
         return jnp.stack([y[1], -jnp.sin(y[0]) - 0.1 * y[1]])
@@ -146,7 +151,8 @@ def check(fun: Callable[[Any], Any], x: np.ndarray, rtol: float) -> None:
 def test_lanes_go_around_steps(fun: Callable[[Any], Any], count: int) -> None:
     x = data(count)
     if fun in SEVERAL or count > 64:
-        assert in_lanes(lowered(anima.vmap(fun), x).loops)
+        program = lowered(anima.vmap(fun), x).loops
+        assert in_lanes(program) or (fun is larger and in_strips(program))
     check(fun, x, 1e-5)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 import anima
 from anima.compiler.driver import lower
 from anima.compiler.ir.show_loops import check
-from anima.compiler.storage.buffers import check_memory
+from anima.compiler.storage.proof import check_memory
 from anima.runtime.executable import compile_program
 from tests.compiler.stages import closed
 from tests.laws.memory_programs import ONE, PAIR, TWO, Program, programs

@@ -29,7 +29,7 @@ from anima.compiler.ir.loops import (
     walk,
 )
 from anima.compiler.ir.routines import TAPE_ROUTINES, buffers_read, buffers_written
-from anima.compiler.storage.buffers import MemorySpan, memory_spans, overlap
+from anima.compiler.storage.proof import MemorySpan, memory_spans, overlap
 from anima.util import replace
 
 _SHARED: MemorySpan = "shared memory of blocks", 0, 1

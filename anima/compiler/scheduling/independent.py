@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anima.compiler.ir.loops import (
@@ -46,7 +47,8 @@ class Lanes:
     """What the lanes of a loop are. Each has rows in the buffers that it writes: `rows` are their lengths.
 
     Loops over lanes are those of the `kinds`; statements `alone` have none. Buffers of which a lane has places for each
-    step are `streams`, all others that lanes write are `small`; what is written alone is `shared`.
+    step are `streams`, all others that lanes write are `small`; what is written alone is `shared`. Rows that lanes only
+    read, in all steps, and that lie apart are `given`.
     """
 
     def __init__(self, loop: For | While, buffers: Mapping[str, Buffer], count: int,
@@ -61,17 +63,37 @@ class Lanes:
         self.streams: set[str] = set()
         self.loops: dict[int, For] = {}  # those of lanes, by id
         self.check_single()
+        reads: dict[str, list[tuple[Load, For, Bounds]]] = {}
         for kernel in self.kernels:
             bounds = _bounds(kernel)
             for f in self.find(kernel.body):
                 self.check(f, bounds)
+                for node in walk(f):
+                    if isinstance(node, Load) and node.buffer in buffers.keys() - self.written:
+                        reads.setdefault(node.buffer, []).append((node, f, bounds))
         self.small = self.written - self.streams
-        if any(self.buffers[n].size % (self.rows[n] * count) for n in self.small):
+        if not all(map(self.are_rows, self.small)):
             raise DifferentError
+        all_reads = Counter(node.buffer for node in walk(loop) if isinstance(node, Load))
+        self.given = {name for name, found in reads.items() if len(found) == all_reads[name] and self.is_given(found)}
 
     def own(self, name: str) -> int:
         """How many elements of a buffer are one lane's."""
         return self.buffers[name].size // self.count
+
+    def are_rows(self, name: str) -> bool:
+        """Whether a buffer is nothing but rows of lanes."""
+        return self.buffers[name].size % (self.rows[name] * self.count) == 0
+
+    def is_given(self, reads: Sequence[tuple[Load, For, Bounds]]) -> bool:
+        """Whether a buffer that is read like this has rows for lanes, none of them a single element."""
+        name = reads[0][0].buffer
+        try:
+            for read in reads:
+                self.check_access(*read)
+        except DifferentError:
+            return False
+        return name not in self.streams and self.rows[name] > 1 and self.are_rows(name)
 
     def each(self, loop: For) -> int:
         """How many iterations of a loop over lanes are one lane's."""

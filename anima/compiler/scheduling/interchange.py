@@ -60,6 +60,9 @@ from anima.util import replace
 MOST_COUNTS = 4      # numbers of lanes that are tried
 NEAR = 4096          # bytes from a step's place in an array to the next one's, at most, if the array has more
 WORK = 8             # statements for each element of such an array, at least
+LONG = 500           # statements of a lane from which strips are better, which are compiled in a fraction of the time
+TURNS = 15           # and more of them for each loop that strips go round in
+_Found = tuple[Lanes, For, tuple[Stmt, ...]]  # what runs lane by lane, and what follows it
 
 
 def interchange(program: Program, target: Target) -> Program:
@@ -90,23 +93,26 @@ class _Interchange:
 
     def loop(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt]) -> list[Stmt] | None:
         """The statements that do what a loop does, lane by lane; None where that cannot be, or does not pay."""
-        for count in _counts(loop):
-            for form in (loop, *_in_rows(loop, count)):
-                try:
-                    return self.by_lanes(form, before, after, count)
-                except DifferentError:
-                    continue
-                except _InRegistersError:
-                    return None
-        for count in strips.counts(loop):
+        found, many = None, True
+        for count, form in ((n, form) for n in _counts(loop) for form in (loop, *_in_rows(loop, n))):
             try:
-                return self.by_strips(loop, before, after, count)
+                found, many = self.by_lanes(form, before, after, count)
+                break
             except DifferentError:
                 continue
-        return None
+            except _InRegistersError:
+                return None
+        for count in strips.counts(loop) if many else ():
+            try:
+                found = self.by_strips(loop, before, after, count)
+                break
+            except DifferentError:
+                continue
+        return None if found is None else self.taken(*found)
 
-    def by_lanes(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int) -> list[Stmt]:
-        """One lane after the other, in registers."""
+    def by_lanes(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int,
+                 ) -> tuple[_Found, bool]:
+        """One lane after the other, in registers; and whether a lane has so many statements that strips are better."""
         if any(k.reduces is not None for k in kernels_in(loop)) or any(
                 isinstance(s, Store) for s in statements_outside((loop,))):
             raise DifferentError
@@ -116,19 +122,20 @@ class _Interchange:
         if count <= LARGEST and all(lanes.own(n) == 1 for n in lanes.small):
             raise _InRegistersError
         _check_streams(loop, self.buffers)
-        around, after_it = self.around(lanes, before, after)
+        lanes.given = {n for n in lanes.given if lanes.own(n) <= LARGEST}
+        around, single = self.around(lanes, before, after)
         sizes = [unrolled_size(s.body, "elements", longest=LARGEST) for s in statements_outside(around.body)
                  if isinstance(s, Kernel)]
         if None in sizes or sum(sizes) > LANES:  # type: ignore[arg-type]
             raise DifferentError
-        return self.taken(lanes, around, after_it)
+        loops = sum(isinstance(s, For) for s in statements(around))
+        return (lanes, around, single), sum(sizes) > LONG + TURNS * loops  # type: ignore[arg-type]
 
-    def by_strips(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int) -> list[Stmt]:
+    def by_strips(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int) -> _Found:
         """One strip of lanes after the other, in memory."""
         alone = strips.without_lanes(loop, count)
         lanes = Lanes(loop, self.buffers, count, ("each", "vector"), alone)
-        strip = strips.best(lanes, alone, self.target)
-        return self.taken(lanes, *self.around(lanes, before, after, strip))
+        return lanes, *self.around(lanes, before, after, strips.best(lanes, alone, self.target))
 
     def around(self, lanes: Lanes, before: Sequence[Stmt], after: Sequence[Stmt], strip: int = 1,
                ) -> tuple[For, tuple[Stmt, ...]]:
@@ -138,7 +145,7 @@ class _Interchange:
         if len({self.roots[b] for b in lanes.touched}) < len(lanes.touched) or any(
                 n in later or self.buffers[n].role != "temp" for n in lanes.shared):
             raise DifferentError
-        private = {name: f"{name}.l{self.count}" for name in sorted(lanes.small)}
+        private = {name: f"{name}.l{self.count}" for name in sorted(lanes.small | lanes.given)}
         index = NamedValue(f"lane{self.count}", INDEX)
         live = [self.buffers[n] for n in private if n in elsewhere or self.buffers[n].role != "temp"]
         inner = lanes.placed((lanes.loop,), index, private)
@@ -150,21 +157,21 @@ class _Interchange:
         inner = rename(inner, shared, {name: f"{name}.l{self.count}" for name in changed})
         body = (*begin, *(_copy(n, new, self.buffers[n]) for n, new in shared.items()),
                 *(lanes.copy(b.name, private[b.name], b, index) for b in live), *inner,
-                *(lanes.copy(private[b.name], b.name, b, index) for b in live))
+                *(lanes.copy(private[b.name], b.name, b, index) for b in live if b.name in lanes.small))
         if strip > 1:
-            body = tuple(strips.in_strips(body, index, strip, private.values()))
+            body = tuple(strips.in_strips(body, index, strip, lanes.count, private.values()))
         # What is no lane's own, counters and other single values, is there after the loop as it was.
         single = without_kernels((lanes.loop,)) if changed else ()
         names = {s.index if isinstance(s, For) else s.name for s in statements_outside(single)
                  if isinstance(s, (For, Let, Mutable))}
         single = rename(single, {}, {name: f"{name}.s{self.count + 1}" for name in names})
-        return For(index.name, Const(lanes.count // strip, INDEX), body, "parallel", strip), single
+        return For(index.name, Const(-(-lanes.count // strip), INDEX), body, "parallel", strip), single
 
-    def taken(self, lanes: Lanes, around: For, after: tuple[Stmt, ...]) -> list[Stmt]:
+    def taken(self, lanes: Lanes, around: For, after: Sequence[Stmt]) -> list[Stmt]:
         """The statements in the place of a loop, whose buffers the program has from now on."""
         used = buffers_of((around,))
-        for n in sorted(lanes.small | lanes.shared):
-            size = lanes.own(n) * around.width if n in lanes.small else self.buffers[n].size
+        for n in sorted(lanes.small | lanes.given | lanes.shared):
+            size = self.buffers[n].size if n in lanes.shared else lanes.own(n) * around.width
             if (new := f"{n}.l{self.count}") in used:
                 self.own.append(replace(self.buffers[n], name=new, size=size, role="temp", alias=None, donated=False))
         self.count += 1

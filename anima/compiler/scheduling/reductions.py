@@ -233,7 +233,7 @@ def _rows_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
             or sum(cost(s) for s in statements(*sums[0].body) if isinstance(s, Let)) > _LIGHT
             or any(isinstance(s, (If, While, Call)) for s in statements(*loop.body))):
         return stmts
-    return (*before, *_few_at_once(loop, _ROWS_ABREAST if rows[0].size <= LARGEST // 2 else _ROWS_ABREAST // 2))
+    return (*before, *few_at_once(loop, _ROWS_ABREAST if rows[0].size <= LARGEST // 2 else _ROWS_ABREAST // 2))
 
 
 def _dots_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
@@ -252,10 +252,10 @@ def _dots_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
     varying = varying_names(loop)
     if not any(isinstance(n, Load) and varying.isdisjoint(names_in(n, True)) for n in walk(*terms.body)):
         return stmts
-    return (*before, *_few_at_once(loop, size))
+    return (*before, *few_at_once(loop, size))
 
 
-def _few_at_once(loop: For, size: int) -> list[Stmt]:
+def few_at_once(loop: For, size: int) -> list[Stmt]:
     """A loop by so many iterations at once, with the loops in them in common, and one for those that are left over."""
     out: list[Stmt] = []
     blocks, rest = divmod(_extent([loop]), size)

@@ -8,21 +8,23 @@ Rows that fill no vectors, or lie across memory, are what strips are better for:
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anima.compiler.ir.affine import steps
 from anima.compiler.ir.costs import cost, extent_of
 from anima.compiler.ir.loops import (
     INDEX,
+    Accumulate,
     Const,
     Expr,
     For,
     Kernel,
+    Let,
     Load,
+    Mutable,
     NamedValue,
+    Op,
     Stmt,
     Store,
     While,
@@ -35,6 +37,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.independent import DifferentError, Lanes, kernels_in
+from anima.compiler.scheduling.reductions import few_at_once
 from anima.compiler.scheduling.schedule import APART
 from anima.compiler.scheduling.vectorize import fits, widest
 from anima.compiler.storage.buffers import buffers_of, rename, size_in_bytes
@@ -43,9 +46,11 @@ from anima.util import replace
 MOST_COUNTS = 2        # numbers of lanes that are tried
 VECTORS = 4            # of lanes in a strip, at most; one, if more have more of their own than the first cache holds
 LONGEST = 256          # elements of an array that are one lane's, at most: longer rows are good vectors themselves
-GAIN = 1.02            # what steps in strips must take of the time that they take as they are, at most
+GAIN = 0.995           # what steps in strips must take of the time that they take as they are, at most
+LIGHT = 8.0            # nanoseconds of a sum's term, up to which those of several rows are made at once
 KERNEL = 4.0           # nanoseconds to begin a kernel
 SHARED = 0.7           # of its time is what a sum takes of which several rows are in registers at once
+ADDED = 4              # vectors' time to add up the lanes of one
 
 
 def counts(loop: For | While) -> list[int]:
@@ -69,67 +74,98 @@ def without_lanes(loop: For | While, count: int) -> list[Stmt]:
 
 
 def best(lanes: Lanes, alone: Sequence[Stmt], target: Target) -> int:
-    """How many lanes are a strip, of which all are alike. Raises DifferentError if none are better."""
+    """How many lanes are a strip, as wide as some vectors. Raises DifferentError if none are better."""
     width = target.vector_bytes // widest(lanes.kernels)
-    own = sum(size_in_bytes(lanes.buffers[n]) for n in lanes.small) // lanes.count
-    most = max(width, min(VECTORS * width, target.first_cache // max(own, 1)))
-    rounds = partial(_rounds, width=width, masked=target.has("avx512f"))
-    strip = min((n for n in range(1, most + 1) if lanes.count % n == 0), key=lambda n: rounds(n) / n)
-    if strip < width or strip * own > target.second_cache or any(lanes.own(n) > LONGEST for n in lanes.small):
+    own = sum(size_in_bytes(lanes.buffers[n]) for n in lanes.small | lanes.given) // lanes.count
+    most = max(1, min(VECTORS, target.first_cache // max(own * width, 1)))
+    strip = width * min(range(1, most + 1), key=lambda n: n * -(-lanes.count // (n * width)))
+    longest = max(map(lanes.own, lanes.small | lanes.given), default=LONGEST + 1)
+    if lanes.count < width or strip * own > target.second_cache or longest > LONGEST:
         raise DifferentError
-    strips = lanes.count // strip
+    strips, masked = -(-lanes.count // strip), target.has("avx512f")
     now = then = 0.0
     for loop in lanes.loops.values():
-        now += _time(loop, lanes, width, rounds) + KERNEL
-        then += strips * (lanes.each(loop) * sum(map(cost, loop.body)) * rounds(strip) + KERNEL)
+        now += _time(loop, lanes, width, masked) + KERNEL
+        then += strips * (lanes.each(loop) * sum(map(cost, loop.body)) * strip // width + KERNEL)
     if then + (strips - 1) * sum(map(cost, alone)) > GAIN * now:
         raise DifferentError
     return strip
 
 
-def _rounds(extent: int, width: int, masked: bool) -> int:
-    """How often the body of a loop runs, in vectors: without masks, what is left over goes one by one."""
-    return -(-extent // width) if masked else extent // width + extent % width
-
-
-def _time(loop: For, lanes: Lanes, width: int, rounds: Callable[[int], int]) -> float:
+def _time(loop: For, lanes: Lanes, width: int, masked: bool) -> float:
     """Nanoseconds, about, of a kernel's loop over lanes as it is: in vectors along rows or sums, or of lanes."""
     each, one = lanes.each(loop), sum(map(cost, loop.body))
-    inner = [max(int(extent_of(s.extent)), 1) for s in statements(*loop.body) if isinstance(s, For)]
+    inner = [s for s in statements(*loop.body) if isinstance(s, For)]
     if not inner and each > 1:
-        return one * rounds(each * lanes.count)
-    if any(s.kind == "reduce" for s in statements(*loop.body) if isinstance(s, For)):
-        along = min(SHARED * -(-n // width) / n for n in inner)
-    else:
-        along = min([1.0, *(rounds(n) / n for n in inner)])
+        return one * each * lanes.count / width
     lets = lets_of(statements(*loop.body))
-    far = sum(isinstance(node, (Load, Store)) and steps(node.index, lets).get(loop.index, 0) not in (0, 1)
-              for node in walk(*loop.body))
-    return each * lanes.count * min(one * along, one / width + APART * far * math.prod(inner))
+    places = [steps(node.index, lets) for node in walk(*loop.body) if isinstance(node, (Load, Store))]
+
+    def share(f: For) -> float:
+        """Of the time of a loop's iterations that they take in vectors."""
+        extent = max(int(extent_of(f.extent)), 1)
+        if f.kind == "reduce":
+            return (-(-extent // width) + ADDED) / extent
+        if any(f.index in place and s.index in place for place in places for s in inner if s.kind == "reduce"):
+            return SHARED * -(-extent // width) / extent if {1} == {p[f.index] for p in places if f.index in p} else 1.0
+        return (-(-extent // width) if masked else extent // width + extent % width) / extent
+
+    in_lanes = one / width + APART * _far(loop.body, loop.index, lets)
+    in_rows = one * min([1.0, *map(share, inner)])
+    return each * lanes.count * (in_lanes if loop.kind == "vector" else min(in_rows, in_lanes))
 
 
-def in_strips(stmts: Sequence[Stmt], lane: NamedValue, strip: int, private: Collection[str]) -> Iterator[Stmt]:
-    """The statements of a lane as those of so many lanes, whose `private` buffers lie side by side: each of their
-    kernels is a loop over them."""
-    mine = NamedValue(f"{lane.name}.m", INDEX)
+def _far(stmts: Sequence[Stmt], lane: str, lets: Mapping[str, Expr]) -> int:
+    """How many elements of a lane do not lie beside those of the next."""
+    total = 0
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            total += extent_of(stmt.extent) * _far(stmt.body, lane, lets)
+        else:
+            total += sum(isinstance(node, (Load, Store)) and steps(node.index, lets).get(lane, 0) not in (0, 1)
+                         for node in walk(stmt))
+    return total
+
+
+def in_strips(stmts: Sequence[Stmt], lane: NamedValue, strip: int, count: int, private: Collection[str],
+              ) -> Iterator[Stmt]:
+    """The statements of a lane as those of a strip, whose `private` buffers lie side by side: kernels are loops over its
+    lanes. If these are less, all others do what the last one of the `count` lanes does."""
+    mine, last = NamedValue(f"{lane.name}.m", INDEX), NamedValue(f"{lane.name}.n", INDEX)
     place = affine(0, (lane, strip), (mine, 1))
+    clamped = [Let(last.name, Op("min", (place, Const(count - 1, INDEX)), INDEX))] if count % strip else []
 
     def at(buffer: str, index: Expr) -> Expr:
         return affine(0, (index, strip), (mine, 1)) if buffer in private else index
 
     for stmt in stmts:
         if not isinstance(stmt, Kernel) or (buffers_of((stmt,)).isdisjoint(private) and lane not in walk(stmt)):
-            yield map_blocks(lambda block: tuple(in_strips(block, lane, strip, private)), stmt)
+            yield map_blocks(lambda block: tuple(in_strips(block, lane, strip, count, private)), stmt)
             continue
-        body = rename(_in_order(stmt.body), {}, {}, {lane.name: place}, at)  # type: ignore[dict-item]
-        loop = For(mine.name, Const(strip, INDEX), body, "vector")
+        body = rename(_in_order(stmt.body), {}, {}, {lane.name: last if clamped else place}, at)  # type: ignore[dict-item]
+        loop = For(mine.name, Const(strip, INDEX), (*(clamped if lane in walk(stmt) else []), *body), "vector")
         if not fits(loop):
             raise DifferentError
         yield replace(stmt, body=(loop,), reduces=None)
 
 
 def _in_order(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """Statements of a lane, in which no loop has lanes itself."""
-    ordered = (map_blocks(_in_order, s) for s in stmts)
-    return tuple(replace(s, kind="serial") if isinstance(s, For) and s.kind in ("each", "reduce") else s
-                 for s in ordered)
+    """Statements of a lane, in which no loop has lanes itself; short sums of several rows are made at once."""
+    out: list[Stmt] = []
+    for stmt in stmts:
+        size = _sums_at_once(stmt)
+        parts = few_at_once(stmt, size) if isinstance(stmt, For) and size else [stmt]
+        out += [replace(s, kind="serial") if isinstance(s, For) and s.kind in ("each", "reduce") else s
+                for s in (map_blocks(_in_order, part) for part in parts)]
+    return tuple(out)
+
+
+def _sums_at_once(loop: Stmt) -> int:
+    """How many iterations of a loop run at once, each of which makes one sum of a few operations; 0: one by one."""
+    if not (isinstance(loop, For) and loop.kind == "each" and isinstance(loop.extent, Const)):
+        return 0
+    sums = [s for s in statements(*loop.body) if isinstance(s, For)]
+    if len(sums) != 1 or sums[0].kind != "reduce" or sum(map(cost, sums[0].body)) > LIGHT or not all(
+            type(s) in (For, Let, Mutable, Accumulate, Store) for s in statements(*loop.body)):
+        return 0
+    return next((n for n in (4, 3, 2) if loop.extent.value % n == 0), 0)

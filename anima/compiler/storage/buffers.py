@@ -9,7 +9,7 @@ fits first over lifetimes, 64 bytes aligned. After this pass every temp has an o
 
 What may be overwritten while it is still read is told by `overwrites` alone: by a kernel, a buffer of which each
 iteration reads the very element that it writes afterwards; by a call of a routine, nothing. Lowering rules may so
-read an operand whenever they like. `check_memory` proves it of a finished plan.
+read an operand whenever they like. `proof.py` proves it of a finished plan.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from anima.compiler.ir.loops import (
     roots,
     walk,
 )
-from anima.compiler.ir.routines import apart, arguments, buffers_read, buffers_written, operand_places, renamed
+from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, renamed
 from anima.compiler.scalars.small import SMALL_FLOATS, SMALL_INTEGERS
 from anima.util import check_level, record, replace
 
@@ -62,7 +62,7 @@ def plan_buffers(program: Program) -> Program:
     """Gives every temp its place in memory, and lets donated inputs be overwritten."""
     program = remove_copies(program)
     units, loops = accesses(program)
-    lives = _lifetimes(units, loops)
+    lives = _lifetimes(units, loops, program)
     shared = _share_elementwise(program, units, loops, lives)
     buffers = [replace(b, alias=shared[b.name]) if b.name in shared else b for b in program.buffers]
     put = place_apart if check_level() > 1 else place
@@ -143,6 +143,10 @@ def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int,
     return Access(stmt, position, frozenset(reads), frozenset(writes), frozenset(writes - reads))
 
 
+def on_many_threads(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == "parallel"
+
+
 def uses(nodes: Iterable[Expr | Stmt], kernels: dict[int, tuple[set[str], set[str]]] | None = None
          ) -> tuple[set[str], set[str]]:
     """The buffers that statements and expressions read, and those that they write; `kernels` remembers, by identity,
@@ -190,8 +194,10 @@ def buffers_of(nodes: Iterable[Expr | Stmt]) -> set[str]:
     return set().union(*uses(nodes))
 
 
-def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dict[str, Life]:
-    """When each buffer is in use. What a loop carries from one iteration to the next lives as long as the loop."""
+def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]], program: Program) -> dict[str, Life]:
+    """When each buffer is in use. What a loop carries from one iteration to the next lives as long as the loop, and so
+    does what threads share, which are not at the same iteration's step."""
+    own = {b.name for b in program.with_role("own")}
     lives: dict[str, Life] = {}
     fresh: dict[str, int] = {}  # first use, if that one writes without reading
     for unit in units:
@@ -205,10 +211,11 @@ def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dic
             if name in unit.writes:
                 life.written.append(unit.position)
     for start, end in sorted(loops, key=lambda span: span[1] - span[0]):
+        threads = on_many_threads(units[start].stmt)
         for name in {n for unit in units[start:end + 1] for n in unit.reads | unit.writes}:
             life = lives[name]
             inside = start <= life.begin and life.end <= end
-            if not (inside and name in fresh):
+            if not (inside and name in fresh) or (threads and name not in own):
                 life.begin, life.end = min(life.begin, start), max(life.end, end)
     return lives
 
@@ -224,7 +231,7 @@ def remove_copies(program: Program) -> Program:
     if not copies:
         return program
     units, loops = accesses(program)
-    lives = _lifetimes(units, loops)
+    lives = _lifetimes(units, loops, program)
     overwritten = {b.alias for b in program.buffers}
     names: dict[str, str] = {}
     dropped: set[int] = set()
@@ -372,7 +379,7 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
     shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
     taken = set(shared.values())
     looped = {position for a, b in outermost(loops) for position in range(a, b + 1)}
-    kernels = _Kernels()
+    kernels = Kernels()
     for unit in units:
         if not isinstance(unit.stmt, (Kernel, Again)) or unit.position in looped:
             continue
@@ -428,7 +435,7 @@ class ElementUses:
         return len(written) == 1 and used == written and injective(written.pop(), self.nest.extents, self.nest.lets)
 
 
-class _Kernels:
+class Kernels:
     """What kernels overwrite, answered once for one that stands several times."""
 
     def __init__(self) -> None:
@@ -547,47 +554,3 @@ def place_apart(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, i
         free_from[size, at] = end
         offsets[name] = at
     return offsets, total
-
-
-# ---------------------------------------------------------------- the proof
-
-
-MemorySpan = tuple[str, int, int]  # a piece of memory, and the bytes of it from one to another
-
-
-def memory_spans(program: Program) -> dict[str, MemorySpan]:
-    """Where each buffer of a program whose temporaries have places is: in an arena (which has the name of a role), or
-    memory of its own."""
-    found: dict[str, MemorySpan] = {}
-    for b, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
-        offset = root.offset
-        found[b.name] = (root.name, 0, 1) if offset is None else (f" {root.role}", offset, offset + size_in_bytes(b))
-    return found
-
-
-def overlap(some: MemorySpan, other: MemorySpan) -> bool:
-    """Whether two pieces have bytes in common."""
-    return some[0] == other[0] and some[1] < other[2] and other[1] < some[2]
-
-
-def check_memory(program: Program) -> None:
-    """AssertionError if anything writes to memory that it, or what it is part of, still reads (see `overwrites`)."""
-    known = memory_spans(program)
-    kernels = _Kernels()
-    for unit in accesses(program)[0]:
-        for target in unit.writes & known.keys():
-            for other in (unit.reads | unit.writes) & known.keys() - {target}:
-                if not overlap(known[target], known[other]):
-                    continue
-                fine = isinstance(unit.stmt, (Kernel, Again)) and known[target] == known[other] and (
-                    kernels.overwrites(unit.stmt, target, other)
-                    or (other in unit.writes and kernels.overwrites(unit.stmt, other, target)))
-                if not fine:
-                    raise AssertionError(f"{program.name}: {target} is written over {other}, which is in use")
-        if isinstance(unit.stmt, Call):
-            routine, args = unit.stmt.routine, unit.stmt.args
-            names = buffers_written(routine, args) if routine == "callback" else [
-                str(args[k]) for k in operand_places(routine, args)]
-            twice = unit.writes.intersection(n for n in names if names.count(n) > 1)
-            if twice and not apart(routine, args):
-                raise AssertionError(f"{program.name}: {routine} writes to {twice}, which it is given twice")
