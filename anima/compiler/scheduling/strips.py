@@ -129,8 +129,8 @@ def _far(stmts: Sequence[Stmt], lane: str, lets: Mapping[str, Expr]) -> int:
 
 def in_strips(stmts: Sequence[Stmt], lane: NamedValue, strip: int, count: int, private: Collection[str],
               ) -> Iterator[Stmt]:
-    """The statements of a lane as those of a strip, whose `private` buffers lie side by side: kernels are loops over its
-    lanes. If these are less, all others do what the last one of the `count` lanes does."""
+    """The statements of a lane as those of a strip, whose `private` buffers lie side by side: kernels are loops over
+    its lanes. If these are less, all others do what the last one of the `count` lanes does."""
     mine, last = NamedValue(f"{lane.name}.m", INDEX), NamedValue(f"{lane.name}.n", INDEX)
     place = affine(0, (lane, strip), (mine, 1))
     clamped = [Let(last.name, Op("min", (place, Const(count - 1, INDEX)), INDEX))] if count % strip else []
