@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Generator, Iterator
@@ -34,6 +35,10 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build/bytecode"))
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deadlines measure the machine, not the code; the same examples every run keep failures repeatable.
 hypothesis.settings.register_profile("anima", deadline=None, derandomize=True, max_examples=50, print_blob=True)
