@@ -17,13 +17,13 @@ from anima.compiler.ir.loops import Buffer, Call, Const, For, If, Kernel, Let, O
 from anima.compiler.storage.buffers import (
     ALIGNMENT,
     ElementUses,
-    check_memory,
     place,
     plan_buffers,
     remove_copies,
     size_in_bytes,
     uses,
 )
+from anima.compiler.storage.proof import check_memory
 from anima.control.cond import cond
 from anima.control.scan import scan
 from anima.core import dtypes
