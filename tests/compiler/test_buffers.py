@@ -13,7 +13,23 @@ from hypothesis import given, strategies as st
 import anima
 from anima.compiler.driver import Stages
 from anima.compiler.ir.interpret import run
-from anima.compiler.ir.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
+from anima.compiler.ir.loops import (
+    INDEX,
+    Buffer,
+    Call,
+    Const,
+    For,
+    If,
+    Kernel,
+    Let,
+    NamedValue,
+    Op,
+    Program,
+    Stmt,
+    Store,
+    While,
+    walk,
+)
 from anima.compiler.storage.buffers import (
     ALIGNMENT,
     ElementUses,
@@ -395,6 +411,15 @@ def test_bytes_of_buffers(dtype: Any) -> None:
     assert size_in_bytes(Buffer("b", dtypes.short_name(dtype), 3, "temp")) == 3 * dtype.itemsize
 
 
+@pytest.mark.parametrize("loop", [parallel, lambda n, count, *body: For(n, c(count), body)])
+@pytest.mark.usefixtures("unchecked")
+def test_threads_at_different_steps_share_no_memory(loop: Any) -> None:
+    plan = plan_buffers(Program("p", (Buffer("s", "f32", 4, "temp"), Buffer("t", "f32", 4, "temp")),
+                                (loop("n", 4, *one_after_the_other()),)))
+    check_memory(plan)
+    assert len({b.offset for b in plan.buffers}) == (2 if loop is parallel else 1)
+
+
 @pytest.mark.parametrize("beta", [0.0, -0.0, 1.0, -1.0, 0.5])
 def test_a_product_reads_what_it_adds_to(beta: float) -> None:
     arguments = list(gemm("a", "b", "t").args)
@@ -414,7 +439,17 @@ def gemm(a: str, b: str, to: str) -> Call:
     return Call("gemm", ("f32", "N", "N", 2, 2, 2, 1.0, a, 0, 2, b, 0, 2, 0.0, to, 0, 2, 1, 0, 0, 0))
 
 
+def one_after_the_other() -> tuple[Kernel, Kernel]:
+    """Kernels of which the first writes to s, the second to t."""
+    s, t = (Kernel(name, (Store(name, NamedValue("n", INDEX), Const(1.0, "f32")),)) for name in ("s", "t"))
+    return s, t
+
+
 @pytest.mark.parametrize(("program", "fine"), [
+    (memory_of(For("n", c(4), one_after_the_other())), True),
+    (memory_of(parallel("n", 4, *one_after_the_other())), False),
+    (memory_of(parallel("n", 4, *one_after_the_other()), offset=12), False),
+    (memory_of(parallel("n", 4, *one_after_the_other()), offset=16), True),
     (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), alias="s"), True),
     (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), offset=16), True),
     (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), offset=12), False),
