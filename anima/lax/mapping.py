@@ -14,6 +14,7 @@ import numpy as np
 
 from anima import tree
 from anima.api.mapping import vmap
+from anima.control.common import calling
 from anima.control.scan import scan_length
 from anima.core import dtypes
 from anima.core.array import Array
@@ -95,10 +96,15 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Raises:
       ValueError: where the leading axes disagree, or there are none.
     """
+    with calling("map", f, 1):
+        return _map(f, xs, batch_size)
+
+
+def _map(f: Callable[[Any], Any], xs: Any, batch_size: int | None) -> Any:
     if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, structure = tree.flatten(xs)
-    count, size = divmod(scan_length(leaves, None), batch_size)
+    count, size = divmod(scan_length(xs, None), batch_size)
     if size and not count:
         return vmap(f)(xs)
     whole = count * batch_size

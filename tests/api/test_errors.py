@@ -113,6 +113,36 @@ def test_full_tracebacks_on_demand() -> None:
     assert any(frame.filename.startswith(inside) for frame in traceback.extract_tb(caught.value.__traceback__))
 
 
+@pytest.mark.parametrize("mistake", [
+    lambda: jnp.array([True]) - jnp.array([True]),
+    lambda: jnp.concatenate([jnp.ones((2, 3)), jnp.ones((2, 4))]),
+    lambda: lax.add(jnp.ones(3), jnp.ones(3, jnp.int32)),
+])
+def test_one_mistake_is_told_once(mistake: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        mistake()
+    assert caught.value.__context__ is None
+
+
+def test_what_users_handle_is_told() -> None:
+    with pytest.raises(TypeError) as caught:
+        try:
+            raise KeyError("theirs")
+        except KeyError:
+            jnp.array([True]) - jnp.array([True])
+    assert isinstance(caught.value.__context__, KeyError) and caught.value.__context__.__context__ is None
+    with pytest.raises(ValueError, match="theirs") as caught_value:
+        try:
+            jnp.array([True]) - jnp.array([True])
+        except TypeError:
+            anima.jit(fail)(1.0)
+    assert isinstance(caught_value.value.__context__, TypeError)
+
+
+def fail(x: Any) -> Any:
+    raise ValueError("theirs")
+
+
 def test_messages_are_about_anima() -> None:
     for case in CASES:
         if case["exc"] is None:
