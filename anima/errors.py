@@ -229,6 +229,12 @@ def origin_text(tracer: Any) -> str:
     return (tell() or "").strip() if tell is not None else ""
 
 
+def from_numbers(tracer: Any) -> bool:
+    """Whether no argument that a tracer comes from is known to be more than a number."""
+    tell = getattr(tracer, "from_numbers", None)
+    return tell is None or tell()
+
+
 _ARGUMENT = re.compile(r"depends on the values? of the arguments? ([^\s.]+)")
 _FUNCTION = re.compile(r"tracing the function (\w+)")
 
@@ -247,7 +253,7 @@ def _about(tracer: Any, happened: str, fix: str, context: str = "") -> str:
     origin = origin_text(tracer)
     line = user_line()
     # An array cannot be made static: it has no hash.
-    advice = _fix(fix, "" if tracer.aval.shape else origin)
+    advice = _fix(fix, origin if not tracer.aval.shape and from_numbers(tracer) else "")
     parts = (happened, context.strip(), origin, "  " + line if line else "", advice)
     return "\n".join(part for part in parts if part)
 

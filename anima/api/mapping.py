@@ -179,14 +179,15 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
     if len(sizes) == 1:
         return sizes.pop()
     lines = []
-    for (path, x), d in zip(tree.leaves_with_path((args, kwargs)), dims, strict=True):
+    names = Signature(fun, None, None).leaf_names(args, kwargs, None)
+    for name, x, d in zip(names, leaves, dims, strict=True):
         if d is not None:
-            where = f"args{tree.keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{tree.keystr(path[1:])}"
-            lines.append(f"  * axis {d} of {where} of type {aval_of(x).str_short()} has size {aval_of(x).shape[d]};")
+            aval = aval_of(x)
+            lines.append(f"  * axis {d} of argument {name} of type {aval.str_short()} has size {aval.shape[d]};")
     if given is not None:
         lines.append(f"  * axis_size is {given};")
     raise ValueError("vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
-                     + f"\nin vmap of {fun_name(fun)}.")
+                     + f"\nin vmap of {fun_name(fun)}. Fix: None in in_axes for what is the same for all.")
 
 
 def _mapped_result(fun: Callable[..., Any], path: Any, dim: int) -> ValueError:

@@ -478,9 +478,11 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
 def scan_length(xs: Any, length: int | None) -> int:
     """The number of steps: the leading axis of what is in `xs`, or `length`; ValueError where they disagree."""
     leaves = tree.leaves(xs)
-    for x in leaves:
+    for k, x in enumerate(leaves):
         if not aval_of(x).shape:
-            raise ValueError(f"scan got value with no leading axis to scan over: {x}.")
+            raise ValueError(f"scan got value with no leading axis to scan over: {x}. It is xs"
+                             f"{tree.keystr(tree.leaves_with_path(xs)[k][0])}. Fix: arrays, where there are lists of "
+                             "numbers: anima.numpy.array(numbers).")
         if cut_of(aval_of(x))[0]:
             raise ValueError(f"0th dimension of all xs should be replicated. Got {aval_of(x).sharding.spec}. Fix: "
                              "anima.reshard, as each step needs an element that all devices have.")

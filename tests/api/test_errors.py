@@ -82,6 +82,16 @@ def test_tracing_errors_name_function_argument_line_and_remedy() -> None:
     assert "Fix:" in message and "static_argnames=\"x\"" in message
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, anima.grad, lambda f: lambda x: anima.vmap(f)(x[None])])
+def test_arrays_are_not_to_be_made_static(transform: Any) -> None:
+    def f(x: Any) -> Any:
+        return x[0] if x.sum() > 0 else x[1]
+
+    with pytest.raises(anima.errors.TracerBoolConversionError, match="on the value of the argument x") as caught:
+        anima.jit(lambda x: transform(f)(x))(jnp.ones(3))
+    assert "Fix: anima.lax.cond" in str(caught.value) and "static" not in str(caught.value)
+
+
 def test_arguments_behind_a_value_are_named() -> None:
     def f(params: Any, n: Any, unused: Any) -> Any:
         return list(range(n + params["k"]))
