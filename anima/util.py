@@ -40,6 +40,15 @@ def split_list(items: Sequence[A], sizes: Sequence[int]) -> list[list[A]]:
     return parts
 
 
+def rename(fun: Callable[..., Any], name: str) -> None:
+    """Gives a function its public name; Python's own errors about arguments name what it wraps by that, too."""
+    fun.__name__ = name
+    inside = fun
+    while inside is not None:
+        inside.__qualname__ = name
+        inside = getattr(inside, "__wrapped__", None)
+
+
 def fun_name(function: Any) -> str:
     """The name to show for a callable: its own, that of a partial's function, or its class's."""
     while isinstance(function, functools.partial):
