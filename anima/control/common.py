@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima import errors, tree
@@ -19,7 +18,7 @@ from anima.core.stage import Traced, eval_jaxpr, hoisted, trace_pytrees, trace_t
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
-from anima.util import fun_name, name_and_place, place_of
+from anima.util import calling, fun_name, name_and_place, place_of
 
 
 def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
@@ -45,37 +44,12 @@ def _traced(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
         return outs
 
     traced = Traced(fun_name(users), place_of(users), by)
-    with calling(by, users, len(_CALLS[by]) if by in _CALLS else len(in_tree.children())):
+    with calling(by, users, _CALLS.get(by) or [f"operand {k}" for k in range(len(in_tree.children()))]):
         jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, traced, check)
     return hoisted(jaxpr), consts, out_tree
 
 
-_CALLS = {"scan": ("carry", "x"), "fori_loop": ("i", "carry"), "while_loop": ("carry",), "map": ("x",)}
-
-
-@contextlib.contextmanager
-def calling(by: str, fun: Callable[..., Any], count: int) -> Iterator[None]:
-    """Around what calls a function with so many arguments: a TypeError for a function of others says which they are."""
-    try:
-        yield
-    except TypeError as error:
-        if _takes(fun, count):
-            raise
-        given = ", ".join(_CALLS[by]) if by in _CALLS else "its operands"
-        raise TypeError(f"{error}. {by} calls {name_and_place(fun)} with {count} argument{'s' * (count != 1)}: "
-                        f"{given}.") from None
-
-
-def _takes(fun: Callable[..., Any], count: int) -> bool:
-    try:
-        signature = inspect.signature(fun)
-    except (ValueError, TypeError):
-        return True
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        return False
-    return True
+_CALLS = {"scan": ("carry", "x"), "fori_loop": ("i", "carry"), "while_loop": ("carry",)}
 
 
 def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],

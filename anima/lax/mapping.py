@@ -14,7 +14,6 @@ import numpy as np
 
 from anima import tree
 from anima.api.mapping import vmap
-from anima.control.common import calling
 from anima.control.scan import scan_length
 from anima.core import dtypes
 from anima.core.array import Array
@@ -29,7 +28,7 @@ from anima.ops.family import ANY, match_scalars
 from anima.ops.reduce import prefixes
 from anima.ops.special import random_gamma_grad_p
 from anima.transforms.composed import Composed
-from anima.util import fun_name
+from anima.util import calling, fun_name
 
 
 def reciprocal(x: Any) -> Array:
@@ -96,7 +95,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Raises:
       ValueError: where the leading axes disagree, or there are none.
     """
-    with calling("map", f, 1):
+    with calling("map", f, ("x",)):
         return _map(f, xs, batch_size)
 
 
