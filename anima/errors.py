@@ -32,6 +32,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SERVANTS = (os.path.dirname(np.__file__) + os.sep, contextlib.__file__)
 _hidden = [_PACKAGE, "<frozen"]
 _internal_code: dict[CodeType, bool] = {}
+_passed_code: dict[CodeType, bool] = {}
 _faces: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
@@ -49,12 +50,14 @@ def hide_files(prefix: str) -> None:
     """Frames of files whose paths begin so are hidden, as Anima's own are."""
     _hidden.append(prefix)
     _internal_code.clear()
+    _passed_code.clear()
 
 
 def show_files(prefix: str) -> None:
     """Undoes `hide_files`; ValueError for what is not hidden."""
     _hidden.remove(prefix)
     _internal_code.clear()
+    _passed_code.clear()
 
 
 def hidden_files() -> list[str]:
@@ -62,12 +65,18 @@ def hidden_files() -> list[str]:
     return _hidden[2:]
 
 
+def _is_passed(code: CodeType) -> bool:
+    """Whether a code object is Anima's own, or of NumPy, which calls Anima for the user."""
+    known = _passed_code[code] = is_internal(code) or code.co_filename.startswith(_SERVANTS)
+    return known
+
+
 def user_frame() -> FrameType | None:
-    """The innermost frame on the stack that is not Anima's."""
+    """The innermost frame on the stack that is not Anima's, nor NumPy's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        known = _internal_code.get(frame.f_code)
-        if not (is_internal(frame.f_code) if known is None else known):
+        known = _passed_code.get(frame.f_code)
+        if not (_is_passed(frame.f_code) if known is None else known):
             break
         frame = frame.f_back
     return frame
@@ -109,7 +118,10 @@ def line_of(source: Sequence[Any]) -> str:
 # ---------------------------------------------------------------- short tracebacks
 
 def filter_traceback(error: BaseException) -> None:
-    """Drop Anima's own frames from an exception, and from those it came from, before a bare `raise`."""
+    """Drop Anima's own frames from an exception, and from those it came from, before a bare `raise`.
+
+    Those that Anima raised and handled itself are left out: users would read of two mistakes where they made one.
+    """
     if _traceback.value == "full" or traceback_filtering.value == "off":
         return
     seen: set[int] = set()
@@ -120,7 +132,14 @@ def filter_traceback(error: BaseException) -> None:
             continue
         seen.add(id(one))
         one.__traceback__ = without_internal(one.__traceback__)
+        while one.__context__ is not None and _is_handled(one.__context__):
+            one.__context__ = one.__context__.__context__
         pending += (one.__cause__, one.__context__)
+
+
+def _is_handled(error: BaseException) -> bool:
+    """Whether an exception came by Anima's own frames alone."""
+    return error.__traceback__ is not None and without_internal(error.__traceback__) is None
 
 
 def without_internal(tb: TracebackType | None) -> TracebackType | None:
@@ -210,24 +229,31 @@ def origin_text(tracer: Any) -> str:
     return (tell() or "").strip() if tell is not None else ""
 
 
+def from_numbers(tracer: Any) -> bool:
+    """Whether no argument that a tracer comes from is known to be more than a number."""
+    tell = getattr(tracer, "from_numbers", None)
+    return tell is None or tell()
+
+
 _ARGUMENT = re.compile(r"depends on the values? of the arguments? ([^\s.]+)")
 _FUNCTION = re.compile(r"tracing the function (\w+)")
 
 
 def _fix(alternative: str, origin: str) -> str:
-    """The "Fix:" line: the alternative, or making the argument named in `origin` static."""
+    """The "Fix:" line: the alternative, or making the argument named in `origin` static; "" if there is neither."""
     argument, function = _ARGUMENT.search(origin), _FUNCTION.search(origin)
-    if argument is None or not re.fullmatch(r"\w+", argument[1]):
-        return f"Fix: {alternative}."
-    fun, name = function[1] if function else "f", argument[1]
-    return f'Fix: {alternative}; or mark {name} static: jit({fun}, static_argnames="{name}").'
+    ways = [alternative] if alternative else []
+    if argument is not None and re.fullmatch(r"\w+", argument[1]):
+        fun, name = function[1] if function else "f", argument[1]
+        ways.append(f'mark {name} static: jit({fun}, static_argnames="{name}")')
+    return f"Fix: {'; or '.join(ways)}." if ways else ""
 
 
 def _about(tracer: Any, happened: str, fix: str, context: str = "") -> str:
     origin = origin_text(tracer)
     line = user_line()
     # An array cannot be made static: it has no hash.
-    advice = _fix(fix, "" if tracer.aval.shape else origin)
+    advice = _fix(fix, origin if not tracer.aval.shape and from_numbers(tracer) else "")
     parts = (happened, context.strip(), origin, "  " + line if line else "", advice)
     return "\n".join(part for part in parts if part)
 
@@ -242,6 +268,16 @@ def shape_message(given: Any, tracers: Sequence[Any]) -> str:
         "take the size from the shape of an argument, which is known while tracing")
 
 
+def formatted(tracer: Any, spec: str) -> str:
+    """What stands for a traced value in a text; TypeError for a format of numbers, as in f"{x:.3f}"."""
+    with contextlib.suppress(ValueError):
+        return format(repr(tracer), spec)
+    raise TypeError(_about(
+        tracer, f"unsupported format string passed to {type(tracer).__name__}.__format__: {spec!r} is for numbers, and "
+        f"a {traced_array(tracer)} has none yet.", f'anima.debug.print("{{x:{spec}}}", x=x), which prints when the '
+        "program runs"))
+
+
 class AnimaTypeError(TypeError):
     """A TypeError of Anima's own."""
 
@@ -250,14 +286,21 @@ class AnimaIndexError(IndexError):
     """An IndexError of Anima's own."""
 
 
-class ConcretizationTypeError(AnimaTypeError):
-    """A traced value was used where Python needs the number itself."""
+KNOWN_VALUE = "give a value that is known while tracing: a number of Python's, or a size from the shape of an argument"
 
-    def __init__(self, tracer: Any, context: str = "") -> None:
+
+class ConcretizationTypeError(AnimaTypeError):
+    """A traced value was used where Python needs the number itself.
+
+    `fix` is what to do about it, "" where `context` says so already.
+    """
+
+    def __init__(self, tracer: Any, context: str = "",
+                 fix: str = "keep the value an array (for example x.astype(float) for float(x))") -> None:
         super().__init__(_about(
             tracer,
             f"Abstract tracer value encountered where concrete value is expected: {traced_array(tracer)}",
-            "keep the value an array (for example x.astype(float) for float(x))", context))
+            fix, context))
 
 
 class TracerArrayConversionError(AnimaTypeError):

@@ -47,10 +47,15 @@ class PyTreeDef(Forms):
         self.spec = spec
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PyTreeDef) and self.spec == other.spec
+        try:
+            return isinstance(other, PyTreeDef) and self.spec == other.spec
+        except ValueError as error:  # of arrays
+            raise ValueError("Comparing the metadata fields of a pytree failed: what a node has beside its children "
+                             f"needs a hash, and `==` gives one truth value. Fix: arrays are children. ({error})"
+                             ) from None
 
     def __ne__(self, other: object) -> bool:
-        return not (isinstance(other, PyTreeDef) and self.spec == other.spec)
+        return not self == other
 
     def __hash__(self) -> int:
         return hash(self.spec)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import itertools
 import math
 import os
@@ -38,6 +39,40 @@ def split_list(items: Sequence[A], sizes: Sequence[int]) -> list[list[A]]:
         start += size
     parts.append(items[start:])
     return parts
+
+
+@contextmanager
+def calling(by: str, fun: Callable[..., Any], arguments: Sequence[str]) -> Iterator[None]:
+    """Around what calls the user's function with these arguments: a TypeError for a function of others names them."""
+    try:
+        yield
+    except TypeError as error:
+        if _takes(fun, len(arguments)):
+            raise
+        given = ": " * bool(arguments) + ", ".join(arguments)
+        raise TypeError(f"{error}. {by} calls {name_and_place(fun)} with {len(arguments)} "
+                        f"argument{'s' * (len(arguments) != 1)}{given}.") from None
+
+
+def _takes(fun: Callable[..., Any], count: int) -> bool:
+    try:
+        signature = inspect.signature(fun)
+    except (ValueError, TypeError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def rename(fun: Callable[..., Any], name: str) -> None:
+    """Gives a function its public name; Python's own errors about arguments name what it wraps by that, too."""
+    fun.__name__ = name
+    inside = fun
+    while inside is not None:
+        inside.__qualname__ = name
+        inside = getattr(inside, "__wrapped__", None)
 
 
 def fun_name(function: Any) -> str:

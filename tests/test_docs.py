@@ -75,6 +75,30 @@ def test_the_page_on_references_runs() -> None:
     np.testing.assert_array_equal(names["sums"][...], [4, 4, 4])
 
 
+def test_the_page_for_users_of_numpy_runs() -> None:
+    page = (ROOT / "docs" / "numpy.md").read_text()
+    examples = doctest.DocTestParser().get_doctest(page, {}, "numpy.md", None, 0)
+    failures, count = doctest.DocTestRunner().run(examples)
+    assert failures == 0 and count >= 7
+
+
+def test_what_the_page_for_users_of_numpy_says_of_indices_and_lists() -> None:
+    x = jnp.arange(5.0)
+    assert x[10] == 4 and (x.at[10].set(9) == x).all()
+    assert jnp.ones(3).dtype == np.float32 and jnp.ones(3, "int32").dtype == np.int32
+    with pytest.raises(TypeError, match="requires ndarray or scalar arguments"):
+        jnp.sum([1, 2])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x + [1, 2]
+    assert not np.isfinite(jnp.linalg.inv(jnp.zeros((2, 2)))).any()
+    copy, view = np.array(x), np.asarray(x)
+    copy[0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    carried, _ = lax.scan(lambda c, x: (c + x, None), 0, x)
+    assert carried.dtype == np.float32
+
+
 def test_the_page_on_devices_runs(eight_devices: list[anima.Device]) -> None:
     page = (ROOT / "docs" / "devices.md").read_text()
     examples = doctest.DocTestParser().get_doctest(page, {}, "devices.md", None, 0)

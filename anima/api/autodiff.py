@@ -16,6 +16,7 @@ from anima import errors, tree
 from anima.api.derivatives import VJP, Pushforward, has_tangent, user_tangent
 from anima.api.described import are_described, differentiable
 from anima.api.jit import jit
+from anima.api.signature import Signature
 from anima.api.stages import ShapeDtypeStruct, type_of
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
@@ -48,7 +49,9 @@ def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> t
         aux: Any = None
         if has_aux:
             if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise TypeError(f"expected two-element tuple output with has_aux=True, got {type(result)}: {result}")
+                got = f"an array of type {errors.describe(result.aval)}" if isinstance(result, Array) else repr(result)
+                raise TypeError(f"expected two-element tuple output with has_aux=True, got {got}. Fix: return (value, "
+                                "aux), or leave has_aux out.")
             result, aux = result
         outs, out_tree = tree.flatten(result)
         aux_leaves, aux_tree = tree.flatten(aux)
@@ -225,10 +228,21 @@ def check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: 
                         "anima.jvp directly.")
     elif not allow_int and not dtypes.issubdtype(dtype, np.inexact):
         raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
-                        "np.inexact), "
-                        f"but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued inputs, use "
-                        "vjp or "
-                        "set allow_int to True.")
+                        f"np.inexact), but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued "
+                        "inputs, use vjp or set allow_int to True; else pass floats, as 3.0 for 3, or x.astype(float).")
+
+
+def check_inputs(fun: Callable[..., Any], argnums: int | Sequence[int], args: Sequence[Any], name: str,
+                 holomorphic: bool, allow_int: bool = False, forward: bool = False) -> None:
+    """`check_input` of all leaves of the arguments `argnums` of `fun`; the error says which one it is."""
+    for n in (argnums,) if isinstance(argnums, (int, np.integer)) else argnums:
+        place = n % len(args)
+        for k, leaf in enumerate(tree.leaves(args[place])):
+            try:
+                check_input(leaf, name, holomorphic, allow_int, forward)
+            except TypeError as error:
+                which = Signature(fun, None, None).leaf_names([None] * place + [args[place]], {}, None)[k]
+                raise TypeError(f"{error} It is {which}, of the arguments of {fun_name(fun)}.") from None
 
 
 def check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
@@ -246,13 +260,16 @@ def check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
                         f"{dtypes.name(dtype)}.{advice}")
 
 
-def _check_scalar(x: Any) -> None:
+def _check_scalar(fun: Callable[..., Any], x: Any) -> None:
     try:
         aval = aval_of(x)
     except TypeError:
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output was {x}.") from None
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output was {x}. Fix: {fun_name(fun)} "
+                        "returns the scalar alone, or (scalar, aux) under has_aux=True.") from None
     if aval.shape:
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.")
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}. Fix: one "
+                        f"number as the result of {fun_name(fun)} (a sum, a mean), or anima.jacrev for the derivatives "
+                        "of each of its elements.")
 
 
 def select_arguments(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...],
@@ -263,10 +280,10 @@ def select_arguments(fun: Callable[..., Any], argnums: int | Sequence[int], args
         raise TypeError(f"argnums must be an int or a nonempty sequence of ints, got {argnums!r}")
     for n in nums:
         if not -len(args) <= n < len(args):
+            named = f" Fix: pass by position what is given by name, {', '.join(kwargs)}." if kwargs else ""
             raise TypeError(f"differentiating {fun_name(fun)} with respect to {argnums=} requires at least "
-                             f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by "
-                             "the "
-                             f"caller, but got only {len(args)} positional arguments.")
+                            f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by "
+                            f"the caller, but got only {len(args)} positional arguments.{named}")
     places = [n % len(args) for n in nums]
     if len(set(places)) < len(places):
         raise TypeError(f"argnums must name each argument once, got {argnums=} for {len(args)} arguments")
@@ -303,10 +320,9 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, ha
     @errors.api_boundary
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         partial_fun, chosen = select_arguments(fun, argnums, args, kwargs)
-        for leaf in tree.leaves(chosen):
-            check_input(leaf, "grad", holomorphic, allow_int)
+        check_inputs(fun, argnums, args, "grad", holomorphic, allow_int)
         value, pull, aux = _linearize(partial_fun, chosen, has_aux, VJP)
-        _check_scalar(value)
+        _check_scalar(fun, value)
         check_output_dtype(value, "grad", holomorphic)
         aval = aval_of(value)
         grads = tree.unflatten(pull.in_tree, map(user_tangent, pull.flat([_one(aval)])))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.api.autodiff import check_input, check_output_dtype, jvp, select_arguments, vjp
+from anima.api.autodiff import check_inputs, check_output_dtype, jvp, select_arguments, vjp
 from anima.api.mapping import vmap
 from anima.core import dtypes
 from anima.core.dims import Dim
@@ -64,8 +64,7 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         partial_fun, chosen = select_arguments(fun, argnums, args, kwargs)
         leaves, in_tree = tree.flatten(chosen)
-        for leaf in leaves:
-            check_input(leaf, "jacfwd", holomorphic, False, forward=True)
+        check_inputs(fun, argnums, args, "jacfwd", holomorphic, forward=True)
         push = partial(jvp, partial_fun, chosen, has_aux=has_aux)
 
         def column(*tangents: Any) -> Any:
@@ -95,8 +94,7 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     @errors.api_boundary
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         partial_fun, chosen = select_arguments(fun, argnums, args, kwargs)
-        for leaf in tree.leaves(chosen):
-            check_input(leaf, "jacrev", holomorphic, allow_int)
+        check_inputs(fun, argnums, args, "jacrev", holomorphic, allow_int)
         out, pull, *aux = vjp(partial_fun, *chosen, has_aux=has_aux)
         leaves, out_tree = tree.flatten(out)
         for leaf in leaves:

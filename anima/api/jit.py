@@ -10,6 +10,7 @@ import inspect
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
+from threading import get_ident
 from types import FunctionType
 from typing import Any, overload
 
@@ -128,6 +129,9 @@ class Entry:
 _SELF = ("The function is a method, whose object jit takes for an argument: register the object's class as a pytree "
          "(anima.tree_util.register_dataclass), jit a function of its arrays inside of the method, or make `self` "
          "static (static_argnums=0), which needs an object that has a hash and does not change.")
+_OTHER = ("This typically means that a jit-wrapped function was called with a non-array argument, and this argument "
+          "was not marked as static using the static_argnums or static_argnames parameters of jit. An object that "
+          "holds arrays is to be a pytree: register its class (anima.tree_util.register_dataclass).")
 _RECENT = 8       # signatures of each kind that a call is compared with before it is looked at in general
 
 
@@ -354,6 +358,21 @@ class JitFunction:
         """The program for these arguments, traced now."""
         if config.no_tracing:
             raise RuntimeError(errors.no_tracing_message(self.name))
+        making = get_ident(), key
+        if making in self.programs.making:
+            raise RecursionError(f"Recursively calling {self.name} at {place_of(inspect.unwrap(self.fun))}: traced for "
+                                 "jit, it calls itself with arguments of the same types, and so on without end. A "
+                                 "condition on a traced value does not stop it, as both of its sides are traced. Fix: "
+                                 "anima.lax.while_loop or fori_loop; or mark static what the recursion ends by "
+                                 "(static_argnums).")
+        self.programs.making.add(making)
+        try:
+            return self._made_once(args, kwargs, static, avals, in_tree, options, key)
+        finally:
+            self.programs.making.discard(making)
+
+    def _made_once(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
+                   options: Hashable, key: Any) -> Entry:
         explain_miss(self.name, self.entries, key, lambda: self.signature.leaf_names(args, kwargs, static))
         with timed("trace", self.name), config.held(options):
             entry = self._trace(args, kwargs, static, avals, in_tree, options)
@@ -420,9 +439,7 @@ class JitFunction:
             try:
                 aval_of(leaf)
             except (TypeError, OverflowError) as e:
-                why = _SELF if name == "self" else (
-                    "This typically means that a jit-wrapped function was called with a non-array argument, and this "
-                    "argument was not marked as static using the static_argnums or static_argnames parameters of jit.")
+                why = _SELF if name == "self" else _OTHER
                 raise type(e)(f"Error interpreting argument to {self.fun} as an abstract array. The problematic value "
                               f"is of type {type(leaf)} and was passed to the function at path {name}. {e} "
                               f"{why}") from None

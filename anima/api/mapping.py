@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima import errors, tree
+from anima.api.signature import Signature
 from anima.core.avals import ShardedArray, canonicalize_axis
 from anima.core.axes import Axis
 from anima.core.explicit import cut_of
@@ -68,12 +69,13 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
-                             "positional "
-                             f"arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
+                             f"positional arguments passed to the function, but got {len(in_axes)=}, {len(args)=}"
+                             + (f". Arguments by name ({', '.join(kwargs)}) are mapped over their first axes, and have "
+                                "no entry in in_axes: pass them by position." if kwargs else ""))
         _check_no_hooks((args, kwargs))
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
-        dims = [_axis(axis, x) for axis, x in zip(axes, leaves, strict=True)]
+        dims = [_axis(axis, x, k, fun, args, kwargs) for k, (axis, x) in enumerate(zip(axes, leaves, strict=True))]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
         axis = _mapped_axis(size, axis_name, _names(spmd_axis_name), _cut_alike(fun, leaves, dims))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
@@ -82,7 +84,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
             for k, (dim, target) in enumerate(zip(out_dims, targets, strict=True)):
                 if target is None and dim is not None:
                     raise _mapped_result(fun, tree.leaves_with_path(tree.unflatten(out_tree, outs))[k][0], dim)
-        placed = [_place(o, d, t, axis) for o, d, t in zip(outs, out_dims, targets, strict=True)]
+        placed = [_place(fun, o, d, t, axis) for o, d, t in zip(outs, out_dims, targets, strict=True)]
         result = tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
         _check_no_hooks(result)
         return result
@@ -144,17 +146,25 @@ def _run(fun: Callable[..., Any], size: int, leaves: list[Any], in_tree: Any,
     return found[0], outs, out_dims, found[1]
 
 
-def _axis(axis: int | None, x: Any) -> int | None:
+def _axis(axis: int | None, x: Any, number: int, fun: Callable[..., Any], args: Any, kwargs: Any) -> int | None:
+    """`axis`, counted from the front, of `x`, the leaf of this number among the arguments."""
+    def which() -> str:
+        name = Signature(fun, None, None).leaf_names(args, kwargs, None)[number]
+        return f"It is {name}, of the arguments of {fun_name(fun)}."
+
     if axis is None:
         return None
-    ndim = aval_of(x).ndim
+    try:
+        ndim = aval_of(x).ndim
+    except TypeError as error:
+        raise TypeError(f"{error} {which()}") from None
     try:
         return canonicalize_axis(axis, ndim)
     except ValueError:
         raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank "
-                         "should be "
-                         f"at least {axis + 1 if axis >= 0 else -axis}, but is only {ndim} (its shape is "
-                         f"{aval_of(x).shape})") from None
+                         f"should be at least {axis + 1 if axis >= 0 else -axis}, but is only {ndim} (its shape is "
+                         f"{aval_of(x).shape}). {which()} Fix: None in its place in in_axes, for what all have "
+                         "alike.") from None
 
 
 def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any], dims: list[int | None],
@@ -169,14 +179,15 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
     if len(sizes) == 1:
         return sizes.pop()
     lines = []
-    for (path, x), d in zip(tree.leaves_with_path((args, kwargs)), dims, strict=True):
+    names = Signature(fun, None, None).leaf_names(args, kwargs, None)
+    for name, x, d in zip(names, leaves, dims, strict=True):
         if d is not None:
-            where = f"args{tree.keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{tree.keystr(path[1:])}"
-            lines.append(f"  * axis {d} of {where} of type {aval_of(x).str_short()} has size {aval_of(x).shape[d]};")
+            aval = aval_of(x)
+            lines.append(f"  * axis {d} of argument {name} of type {aval.str_short()} has size {aval.shape[d]};")
     if given is not None:
         lines.append(f"  * axis_size is {given};")
     raise ValueError("vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
-                     + f"\nin vmap of {fun_name(fun)}.")
+                     + f"\nin vmap of {fun_name(fun)}. Fix: None in in_axes for what is the same for all.")
 
 
 def _mapped_result(fun: Callable[..., Any], path: Any, dim: int) -> ValueError:
@@ -185,10 +196,11 @@ def _mapped_result(fun: Callable[..., Any], path: Any, dim: int) -> ValueError:
                       "does not. Fix: an axis there, or a value that is the same for all.")
 
 
-def _place(out: Any, dim: int | None, target: int | None, size: int) -> Any:
+def _place(fun: Callable[..., Any], out: Any, dim: int | None, target: int | None, size: int) -> Any:
     if target is None:
         return out if dim is None else reduce_sum(out, (dim,))
     ndim = aval_of(out).ndim + (dim is None)
     if not -ndim <= target < ndim:
-        raise ValueError(f"vmap out_axes {target} is out of bounds for an output of {ndim} dimensions")
+        raise ValueError(f"vmap out_axes {target} is out of bounds for an output of {ndim} dimensions: that of "
+                         f"{fun_name(fun)} has {ndim - 1}, and the one that is mapped comes to them.")
     return move_to(out, dim, target, size)

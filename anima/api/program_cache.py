@@ -22,10 +22,11 @@ class ProgramCache:
     `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
     are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
     calls; for those of which something says on which devices they take place. `last` is one of `simple`, found by the
-    identity of the options: these, its `run` and its `finish`. `open` has what closes over tracers.
+    identity of the options: these, its `run` and its `finish`. `open` has what closes over tracers; `making` says which
+    threads trace a program now, and for which signature.
     """
 
-    __slots__ = ("__weakref__", "entries", "last", "open", "placed", "recent", "simple")
+    __slots__ = ("__weakref__", "entries", "last", "making", "open", "placed", "recent", "simple")
 
     def __init__(self) -> None:
         self.entries: dict[Any, Any] = {}  # `Entry`s of `jit.py`, by signature
@@ -34,6 +35,7 @@ class ProgramCache:
         self.placed: dict[Any, tuple[Any, ...]] = {}
         self.open: dict[Any, tuple[Any, list[Any]]] = {}
         self.last: tuple[Any, Any, Any] = NONE
+        self.making: set[tuple[int, Any]] = set()
 
     def within(self, key: Any) -> Any:
         """The entry that closes over tracers which are there now; None if there is none."""

@@ -14,6 +14,7 @@ import numpy as np
 from anima import errors, tree
 from anima.core.array import Array
 from anima.core.trace import Tracer
+from anima.names import did_you_mean
 from anima.util import exact_type, fun_name
 
 
@@ -53,7 +54,8 @@ class Signature:
             for name in names:
                 if name not in known:
                     raise ValueError(f"jitted function {fun_name(fun)} has invalid argnames {{{name!r}}} in "
-                                     f"{kind}_argnames. Function does not take these args.")
+                                     f"{kind}_argnames. Function does not take these args."
+                                     f"{did_you_mean(name, known)}")
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """(traced arguments, traced keywords, the static ones with their types as a hashable key)."""
@@ -110,7 +112,8 @@ def _explain_unhashable(*static: tuple[int | str, Hashable, Any]) -> None:
     for where, _, value in static:
         if isinstance(value, Tracer):
             raise errors.ConcretizationTypeError(
-                value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
+                value, f"Static argument {where!r} of a jitted function cannot be a traced value.",
+                "call it with a value that is known, or make that argument an ordinary one")
         try:
             hash(value)
         except TypeError as e:

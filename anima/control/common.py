@@ -18,7 +18,7 @@ from anima.core.stage import Traced, eval_jaxpr, hoisted, trace_pytrees, trace_t
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
-from anima.util import fun_name, name_and_place, place_of
+from anima.util import calling, fun_name, name_and_place, place_of
 
 
 def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
@@ -43,8 +43,13 @@ def _traced(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
                             f"{where}, which is not a valid Anima type.")
         return outs
 
-    jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, Traced(fun_name(users), place_of(users), by), check)
+    traced = Traced(fun_name(users), place_of(users), by)
+    with calling(by, users, _CALLS.get(by) or [f"operand {k}" for k in range(len(in_tree.children()))]):
+        jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, traced, check)
     return hoisted(jaxpr), consts, out_tree
+
+
+_CALLS = {"scan": ("carry", "x"), "fori_loop": ("i", "carry"), "while_loop": ("carry",)}
 
 
 def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],

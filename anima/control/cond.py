@@ -339,7 +339,8 @@ def cond_arguments(pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any
         raise TypeError("cond predicate is None")
     aval = aval_of(pred)
     if aval.shape:
-        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.")
+        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}. Fix: pred.any() or pred.all(); or "
+                        "anima.numpy.where, which chooses element by element.")
     if dtypes.issubdtype(aval.dtype, np.complexfloating) or isinstance(aval.dtype, dtypes.ExtendedDType):
         raise TypeError(f"Pred type must be either boolean or number, got {aval.str_short()}.")
     return convert(convert(pred, np.dtype(bool)), np.dtype(np.int32)), (false_fun, true_fun), operands

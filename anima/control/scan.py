@@ -455,7 +455,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
     init_leaves, init_tree = tree.flatten(init)
     xs_leaves = tree.leaves(xs)
-    length = scan_length(xs_leaves, length)
+    length = scan_length(xs, length)
     x_avals = [a.dec_rank(length, 0).strip_weak_type() for a in map(aval_of, xs_leaves)]
     in_tree = tree.structure((init, xs))
     for attempt in itertools.count():
@@ -475,11 +475,14 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     return tree.unflatten(carry_tree, outs[:count]), tree.unflatten(ys_tree, outs[count:])
 
 
-def scan_length(leaves: Sequence[Any], length: int | None) -> int:
-    """The number of steps: the leading axis of `leaves`, or `length`; ValueError where they disagree."""
-    for x in leaves:
+def scan_length(xs: Any, length: int | None) -> int:
+    """The number of steps: the leading axis of what is in `xs`, or `length`; ValueError where they disagree."""
+    leaves = tree.leaves(xs)
+    for k, x in enumerate(leaves):
         if not aval_of(x).shape:
-            raise ValueError(f"scan got value with no leading axis to scan over: {x}.")
+            raise ValueError(f"scan got value with no leading axis to scan over: {x}. It is xs"
+                             f"{tree.keystr(tree.leaves_with_path(xs)[k][0])}. Fix: arrays, where there are lists of "
+                             "numbers: anima.numpy.array(numbers).")
         if cut_of(aval_of(x))[0]:
             raise ValueError(f"0th dimension of all xs should be replicated. Got {aval_of(x).sharding.spec}. Fix: "
                              "anima.reshard, as each step needs an element that all devices have.")
@@ -488,18 +491,25 @@ def scan_length(leaves: Sequence[Any], length: int | None) -> int:
         if isinstance(length, Tracer):
             raise errors.ConcretizationTypeError(
                 length, "The `length` argument to `scan` expects a concrete `int` value. For scan-like iteration with "
-                "a dynamic length, use `while_loop` or `fori_loop`.")
+                "a dynamic length, use `while_loop` or `fori_loop`.", "")
         length = int(length)
         if length < 0:
             raise ValueError(f"scan: `length` is the number of steps, and cannot be negative, got {length}.")
         if lengths - {length}:
             raise ValueError(f"scan got `length` argument of {length} which disagrees with leading axis sizes "
-                             f"{sorted(lengths)}.")
+                             f"{sorted(lengths)}.{_types(xs)}")
         return length
     if len(lengths) != 1:
         raise ValueError("scan got no values to scan over and `length` not provided." if not lengths else
-                         f"scan got values with different leading axis sizes: {', '.join(map(str, sorted(lengths)))}.")
+                         f"scan got values with different leading axis sizes: {', '.join(map(str, sorted(lengths)))}."
+                         + _types(xs))
     return lengths.pop()
+
+
+def _types(xs: Any) -> str:
+    """A line for each array in `xs`."""
+    return "".join(f"\n  * xs{tree.keystr(path)} has type {errors.describe(aval_of(x))}"
+                   for path, x in tree.leaves_with_path(xs))
 
 
 def unroll_steps(unroll: int | bool, length: int) -> int:

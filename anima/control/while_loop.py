@@ -354,7 +354,8 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
         raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {cond_tree}.")
     (pred,) = cond.out_avals
     if pred.shape or pred.dtype != np.dtype(bool):
-        raise TypeError(f"cond_fun must return a boolean scalar, but got output type(s) [{pred!r}].")
+        fix = "all of its elements, or any: .all(), .any()" if pred.shape else "a comparison, as in x > 0"
+        raise TypeError(f"cond_fun must return a boolean scalar, but got output type(s) [{pred!r}]. Fix: {fix}.")
     operands = [*cond_consts, *body_consts, *leaves]
     if pred.vma:  # devices take different numbers of steps, so that all that these change differs
         operands = [x if isinstance(x, Ref) else varying(x, pred.vma) for x in operands]

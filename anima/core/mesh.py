@@ -504,7 +504,8 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = Non
     if any(n < 1 for n in shape):
         raise ValueError(f"make_mesh: each axis has one device at least, got sizes {shape}.")
     if count > len(given):
-        raise ValueError(f"Number of devices {len(given)} must be >= the product of mesh_shape {shape}")
+        raise ValueError(f"Number of devices {len(given)} must be >= the product of mesh_shape {shape}. A CPU "
+                         "has as many as the option anima_num_cpu_devices says, before the first array is made.")
     if axis_types is None:
         axis_types = (AxisType.Explicit,) * len(names)
     array = np.empty(count, object)

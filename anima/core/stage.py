@@ -81,6 +81,10 @@ class StageTracer(Tracer):
     def origin_text(self) -> str:
         return self.owner.origin_text(self)  # type: ignore[attr-defined]
 
+    def from_numbers(self) -> bool:
+        """Whether the arguments that it comes from are single numbers."""
+        return not any(v.aval.shape for _, v in self.owner.arguments_behind(self.variable))  # type: ignore[attr-defined]
+
     def made_text(self) -> str:
         return self.owner.made_text(self)  # type: ignore[attr-defined]
 
@@ -235,7 +239,7 @@ class StageTrace(Trace):
         t = self.traced
         place = f" at {t.place}" if t.place else ""
         text = f"The error occurred while tracing the function {t.name}{place} for {t.by}."
-        names = self._arguments_behind(tracer.variable)
+        names = [name for name, _ in self.arguments_behind(tracer.variable)]
         if names:
             plural = "s" if len(names) > 1 else ""
             text += (" This concrete value was not available in Python because it depends on the "
@@ -254,12 +258,13 @@ class StageTrace(Trace):
         names = [f"the argument {n}" for n, v in zip(t.arg_names, self.invars, strict=False) if v is tracer.variable]
         return f"It was {names[0] if names else 'an argument'} of the function {t.name}{place}, traced for {t.by}."
 
-    def _arguments_behind(self, var: Atom) -> list[str]:
+    def arguments_behind(self, var: Atom) -> list[tuple[str, Var]]:
+        """The arguments that a variable comes from, by name."""
         needed = {var}
         for eqn in reversed(self.eqns):
             if any(v in needed for v in eqn.outvars):
                 needed.update(v for v in eqn.invars if isinstance(v, Var))
-        return [n for n, v in zip(self.traced.arg_names, self.invars, strict=False) if v in needed]
+        return [(n, v) for n, v in zip(self.traced.arg_names, self.invars, strict=False) if v in needed]
 
 
 def staged(x: ConcreteArray) -> Array:

@@ -151,7 +151,7 @@ class Tracer(Array):
 
     def __format__(self, spec: str) -> str:
         value = self.concrete()
-        return format(value, spec) if value is not None else format(repr(self), spec)
+        return format(value, spec) if value is not None else errors.formatted(self, spec)
 
     def __reversed__(self) -> Iterator[Any]:
         return iter([self[k] for k in range(len(self) - 1, -1, -1)])

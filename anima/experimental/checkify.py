@@ -96,7 +96,7 @@ class Error:
             return None
         if isinstance(self._pred, Tracer) and self._pred.concrete() is None:
             raise _errors.ConcretizationTypeError(
-                self._pred, "Whether a check failed is not known yet. Return the error, or use checkify.check_error.")
+                self._pred, "Whether a check failed is not known yet.", "return the error, or use checkify.check_error")
         failed, codes, payload = np.asarray(self._pred), np.asarray(self._code), list(map(np.asarray, self._payload))
         if not failed.any():
             return None

@@ -21,6 +21,7 @@ from anima.custom_derivatives import closure_convert, custom_vjp
 from anima.flatten_util import ravel_pytree
 from anima.names import access
 from anima.ops.broadcast import as_array
+from anima.util import calling
 
 _Field = Callable[..., Any]  # (y, t, *args) -> dy/dt, on flat arrays
 
@@ -84,13 +85,18 @@ def odeint(func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 
                         else None)
     start, unravel = ravel_pytree(y0)
     structure = tree.structure(y0)
-    converted, consts = closure_convert(func, y0, times[0], *args)
+    with calling("odeint", func, ("y", "t", *(f"args[{k}]" for k in range(len(args))))):
+        converted, consts = closure_convert(func, y0, times[0], *args)
 
     def field(y: Any, time: Any, *given: Any) -> Any:
         slope = converted(unravel(y), time, *given)
         if tree.structure(slope) != structure:
             raise TypeError(f"odeint: func must return what y is, {structure}, but returned {tree.structure(slope)}.")
-        return ravel_pytree(slope)[0].astype(y.dtype)
+        flat = ravel_pytree(slope)[0].astype(y.dtype)
+        if flat.shape != y.shape:
+            shapes = tree.map(jnp.shape, y0), tree.map(jnp.shape, slope)
+            raise TypeError(f"odeint: func must return what y is, of the shapes {shapes[0]}, but returned {shapes[1]}.")
+        return flat
 
     leaves, args_tree = tree.flatten((*args, *consts))
     out = _solve(_Flat(field, args_tree), (rtol, atol, mxstep, hmax), start, times, *map(as_array, leaves))

@@ -131,7 +131,7 @@ def _choose(what: str, index: Any, branches: Sequence[Callable[..., Any]], opera
 @wraps(scans.scan)
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
-    length = scans.scan_length(tree.leaves(xs), length)
+    length = scans.scan_length(xs, length)
     if not config.disable_jit or length == 0 or not callable(f):
         return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll), (f,),
                          (length, bool(reverse), unroll))

@@ -28,7 +28,7 @@ from anima.ops.family import ANY, match_scalars
 from anima.ops.reduce import prefixes
 from anima.ops.special import random_gamma_grad_p
 from anima.transforms.composed import Composed
-from anima.util import fun_name
+from anima.util import calling, fun_name
 
 
 def reciprocal(x: Any) -> Array:
@@ -95,10 +95,15 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Raises:
       ValueError: where the leading axes disagree, or there are none.
     """
+    with calling("map", f, ("x",)):
+        return _map(f, xs, batch_size)
+
+
+def _map(f: Callable[[Any], Any], xs: Any, batch_size: int | None) -> Any:
     if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, structure = tree.flatten(xs)
-    count, size = divmod(scan_length(leaves, None), batch_size)
+    count, size = divmod(scan_length(xs, None), batch_size)
     if size and not count:
         return vmap(f)(xs)
     whole = count * batch_size

@@ -205,7 +205,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     Outside: `left` and `right` (default: the first and last of fp; "extrapolate" goes on), or with `period`.
     """
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
-        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
+        raise ValueError(f"xp and fp must be one-dimensional arrays of equal size, got shapes {np.shape(xp)} and "
+                         f"{np.shape(fp)}")
     at, points, *cycle = promote_dtypes_inexact("interp", x, xp, *[] if period is None else [period])
     if is_complex(at.dtype):
         raise ValueError("interp: places x and xp cannot be complex.")

@@ -74,16 +74,16 @@ def _parse(subscripts: Any, operands: Sequence[Any]) -> tuple[list[str], str, li
     terms = left.split(",")
     if len(terms) != len(arrays):
         raise ValueError(f"Number of einsum subscripts, {len(terms)}, must be equal to the number of operands, "
-                         f"{len(arrays)}.")
+                         f"{len(arrays)}.{_told(text, arrays)}")
     for character in text.replace("->", "").replace("...", "").replace(",", ""):
         if not character.isalnum():
-            raise ValueError(f"Character '{character}' is not a valid symbol.")
+            raise ValueError(f"Character '{character}' is not a valid symbol.{_told(text, arrays)}")
     spare = [c for c in string.ascii_letters + "".join(map(chr, range(192, 400))) if c not in text]
     counts = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, arrays, strict=True)]
     for i, (term, count) in enumerate(zip(terms, counts, strict=True)):
         if count < 0 or (count and "..." not in term):
             raise ValueError(f"Einstein sum subscript '{term}' does not contain the correct number of indices for "
-                             f"operand {i}.")
+                             f"operand {i}.{_told(text, arrays)}")
     widest = max([c for t, c in zip(terms, counts, strict=True) if "..." in t], default=0)
     hidden = "".join(spare[:widest])
     inputs = [t.replace("...", hidden[widest - c:]) for t, c in zip(terms, counts, strict=True)]
@@ -94,10 +94,16 @@ def _parse(subscripts: Any, operands: Sequence[Any]) -> tuple[list[str], str, li
         output = hidden + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     for character in output:
         if output.count(character) > 1:
-            raise ValueError(f"Output character '{character}' appeared more than once in the output.")
+            raise ValueError(f"Output character '{character}' appeared more than once in the output."
+                             f"{_told(text, arrays)}")
         if not any(character in labels for labels in inputs):
-            raise ValueError(f"Output character '{character}' did not appear in the input")
+            raise ValueError(f"Output character '{character}' did not appear in the input.{_told(text, arrays)}")
     return inputs, output, arrays
+
+
+def _told(text: str, arrays: Sequence[Array]) -> str:
+    """What an error says of the subscripts and operands that it is about."""
+    return f" The subscripts are {text!r}, of arrays of shapes {', '.join(str(x.shape) for x in arrays)}."
 
 
 def _from_sublists(args: Sequence[Any]) -> tuple[str, list[Any]]:
@@ -122,7 +128,7 @@ def _label_sizes(inputs: Sequence[str], arrays: Sequence[Array]) -> dict[str, in
             known = sizes.get(label, 1)
             if 1 not in (n, known) and n != known:
                 raise ValueError(f"Size of label '{label}' for operand {i} ({known}) does not match previous terms "
-                                 f"({n}).")
+                                 f"({n}).{_told(','.join(inputs), arrays)}")
             sizes[label] = n if known == 1 else known
     return sizes
 

@@ -37,6 +37,7 @@ from anima.numpy.promote import (
 )
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.reduce import reduce_and
+from anima.util import rename
 
 ArrayLike = Any
 chooses = False  # whether numbers times truth values are choices, as XLA's are: infinity times False is 0
@@ -44,7 +45,7 @@ chooses = False  # whether numbers times truth values are choices, as XLA's are:
 
 def named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
     """`function` with a public name and docstring."""
-    function.__name__ = function.__qualname__ = name
+    rename(function, name)
     function.__doc__ = doc
     function.__module__ = "anima.numpy"
     return function

@@ -12,6 +12,7 @@ from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.errors import describe
 from anima.numpy.elementwise import conj, multiply, subtract
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
@@ -92,7 +93,11 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
 def _batched_matmul(a: Array, b: Array, precision: Any, preferred: Any) -> Array:
     a_core, b_core = min(a.ndim, 2), min(b.ndim, 2)
     a_batch, b_batch = a.shape[:a.ndim - a_core], b.shape[:b.ndim - b_core]
-    rank = len(broadcast_shapes(a_batch, b_batch))
+    try:
+        rank = len(broadcast_shapes(a_batch, b_batch))
+    except ValueError:
+        raise ValueError(f"Incompatible types for matmul arguments: {describe(a.aval)} and {describe(b.aval)}. All "
+                         f"axes but the last two broadcast, and {a_batch} and {b_batch} do not.") from None
     # Labels: batch axes are 0 .. rank - 1 counted from the left of the result, then row, column, contracted.
     row, column, contracted = rank, rank + 1, rank + 2
     a_labels = [rank - len(a_batch) + i for i in range(len(a_batch))] + ([row] if a_core == 2 else []) + [contracted]

@@ -319,7 +319,8 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     if axis is None:
         return sh.concatenate([ravel(x) for x in joined], 0)
     if not joined[0].ndim:
-        raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+        raise ValueError("Zero-dimensional arrays cannot be concatenated. Fix: anima.numpy.stack, or array, which make "
+                         "an array of them.")
     axis = canonicalize_axis(axis, joined[0].ndim)
     return sh.concatenate(joined, axis)
 

@@ -99,7 +99,8 @@ def _transpose(x: Array, *axes: Any) -> Array:
 
 
 def _item(x: Array, *index: int) -> Any:
-    value = static_value(x, "This occurred in the item() method of an array.")
+    value = static_value(x, "This occurred in the item() method of an array.",
+                         "keep the value an array: x.reshape(()) for x.item()")
     if not index and value.size != 1:
         raise ValueError("can only convert an array of size 1 to a Python scalar")
     return value.item(*index)

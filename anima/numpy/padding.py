@@ -46,7 +46,8 @@ def pad(array: ArrayLike, pad_width: Any, mode: Any = "constant", **kwargs: Any)
     if callable(mode):
         return _pad_function(x, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.")
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad. There are {', '.join(_OPTIONS)}, "
+                                  "and functions.")
     unknown = set(kwargs) - set(_OPTIONS[mode])
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {sorted(unknown)}")

@@ -124,12 +124,12 @@ def is_complex(dtype: Any) -> bool:
 
 # ---------------------------------------------------------------- values that must be known
 
-def static_value(x: Any, context: str) -> np.ndarray:
-    """The value of an operand as a NumPy array; ConcretizationTypeError with `context` if it is traced."""
+def static_value(x: Any, context: str, fix: str = errors.KNOWN_VALUE) -> np.ndarray:
+    """The value of an operand as a NumPy array; ConcretizationTypeError with `context`, and `fix`, if it is traced."""
     if isinstance(x, Tracer):
         known = x.concrete()
         if known is None:
-            raise errors.ConcretizationTypeError(x, context)
+            raise errors.ConcretizationTypeError(x, context, fix)
         x = known
     return np.asarray(x)
 

@@ -128,7 +128,9 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
                          "instead.")
     if size is None:
         value = static_value(x, "The size argument of anima.numpy.nonzero must be statically specified to use "
-                                "anima.numpy.nonzero within transformations.")
+                                "anima.numpy.nonzero within transformations.",
+                             "anima.numpy.nonzero(mask, size=n), or anima.numpy.where(mask, x, y), which chooses "
+                             "between two arrays")
         found = tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(value))
         if fill_value is None:
             return found
@@ -179,7 +181,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -
     """The indices of nonzero elements, one row for each; see `nonzero`."""
     x = as_array(a, "argwhere")
     if not x.ndim:
-        count = size if size is not None else int(bool(static_value(x, "argwhere needs known values, or size=.")))
+        count = size if size is not None else int(bool(static_value(x, "Its value is a size.", "argwhere(x, size=n)")))
         return sh.full((count, 0), 0, dtypes.default_int())
     indices = nonzero(x, size=size, fill_value=fill_value)
     return sh.concatenate([sh.expand_dims(i, (1,)) for i in indices], 1)
@@ -410,7 +412,7 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
     if total_repeat_length is None:
         known = static_value(counts, "When jit-compiling anima.numpy.repeat, the total number of repeats must be "
                                      "static. To fix this, either specify a static value for `repeats`, or pass a "
-                                     "static value to `total_repeat_length`.")
+                                     "static value to `total_repeat_length`.", "")
         return _repeat_known(x, known, axis)
     size = x.shape[axis]
     ends = cumsum(broadcast_array(ew.convert(counts, _I32, False), (size,)))

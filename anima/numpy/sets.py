@@ -61,7 +61,7 @@ def _needs_values(x: Array, name: str, position: str = "first") -> None:
     """ConcretizationTypeError, with advice, if the size of a result would depend on traced values."""
     static_value(x, f"The error arose for the {position} argument of anima.numpy.{name}(). To make "
                     f"anima.numpy.{name}() compatible with JIT and other transforms, you can specify a concrete value "
-                    "for the size argument, which will determine the output size.")
+                    "for the size argument, which will determine the output size.", f"anima.numpy.{name}(..., size=n)")
 
 
 def _is_known(x: Array) -> TypeGuard[ConcreteArray]:

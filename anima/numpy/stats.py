@@ -318,7 +318,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         raise ValueError("only 1-dimensional input supported.")
     if length is None:
         known = static_value(values, "The error occurred because of argument 'x' of anima.numpy.bincount. To avoid "
-                                     "this error, pass a static `length` argument.")
+                                     "this error, pass a static `length` argument.",
+                             "anima.numpy.bincount(x, length=n)")
         length = int(known.max()) + 1 if known.size else 0
         length = builtins.max(length, minlength, 0)
         if weights is None and is_for_numpy(values):

@@ -48,6 +48,12 @@ class _IndexUpdateHelper:
     def __getitem__(self, index: Any) -> _IndexUpdateRef:
         return _IndexUpdateRef(self.array, index)
 
+    @errors.api_boundary
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError("'_IndexUpdateHelper' object does not support item assignment: arrays do not change. Fix: "
+                        "x = x.at[index].set(values), which makes another array; add, multiply, ... in the place of += "
+                        "and *=.")
+
     def __repr__(self) -> str:
         return f"_IndexUpdateHelper({self.array!r})"
 
@@ -87,6 +93,16 @@ def _raised(x: Array, index: Any, values: Any, **options: Any) -> Array:
     return power(x, scatter_update(sh.full_like(x, 1), index, values, ix.scatter_mul, **options))
 
 
+def _refused(sign: str, method: str) -> Callable[..., Any]:
+    """What an operator such as += does to `x.at[index]`: a TypeError, which names the method that is meant."""
+    @errors.api_boundary
+    def operator(self: _IndexUpdateRef, values: Any) -> Any:
+        raise TypeError(f"unsupported operand type(s) for {sign}: '_IndexUpdateRef' and '{type(values).__name__}': "
+                        f"arrays do not change. Fix: x = x.at[index].{method}(values), which makes another array.")
+
+    return operator
+
+
 class _IndexUpdateRef:
     """What `x.at[index]` is: the updates, each of which returns a new array.
 
@@ -101,6 +117,10 @@ class _IndexUpdateRef:
 
     def __repr__(self) -> str:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    __iadd__, __isub__ = _refused("+=", "add"), _refused("-=", "subtract")
+    __imul__, __itruediv__ = _refused("*=", "multiply"), _refused("/=", "divide")
+    __ipow__ = _refused("**=", "power")
 
     @errors.api_boundary
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,

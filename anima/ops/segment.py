@@ -38,11 +38,12 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
     if num_segments is None:
         if isinstance(segment_ids, Tracer):
-            raise errors.ConcretizationTypeError(segment_ids, f"{name}() needs `num_segments` while tracing.")
+            raise errors.ConcretizationTypeError(segment_ids, f"{name}() needs `num_segments` while tracing.",
+                                                 f"{name}(data, segment_ids, num_segments=n)")
         ids = np.asarray(segment_ids)
         count = int(ids.max()) + 1 if ids.size else 0
     elif isinstance(num_segments, Tracer):
-        raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.")
+        raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.", errors.KNOWN_VALUE)
     else:
         count = index_of(num_segments)
     if count < 0:

@@ -158,7 +158,7 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
         if isinstance(n, Array) and not isinstance(n, ConcreteArray):
             raise errors.ConcretizationTypeError(
                 n, "The number of keys that split makes is part of the shape of its result, and has to be known while "
-                "tracing. Make it a static argument (static_argnums), or derive keys one by one: fold_in(key, i).")
+                "tracing. Make it a static argument (static_argnums), or derive keys one by one: fold_in(key, i).", "")
     shape = tuple(map(index_of, sizes))
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
@@ -217,6 +217,9 @@ def _single(impl: Implementation) -> ShapedArray:
     return ShapedArray((), impl.dtype)
 
 
+_MAKE = "a key, as anima.random.key(seed) makes one of a number, and split and fold_in make others of it."
+
+
 def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
     """(typed keys, whether they were given raw); TypeError for what cannot be a key. `quiet`: raw ones are welcome."""
     if is_key(keys):
@@ -227,10 +230,10 @@ def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
         if keys.aval.dtype == UINT32 and impl.key_shape == (2,):
             return ConcreteArray(keys.elements(), _single(impl)), True
     if isinstance(keys, (tuple, list, dict, set)) or keys is None:
-        raise TypeError(f"unexpected PRNG key type {type(keys)}")
+        raise TypeError(f"unexpected PRNG key type {type(keys)}. Fix: {_MAKE}")
     if not all(hasattr(keys, name) for name in ("ndim", "shape", "dtype")):
         raise TypeError("Anima encountered invalid PRNG key data: expected key_data to have ndim, shape, and dtype "
-                        f"attributes. Got {keys}")
+                        f"attributes. Got {keys}. Fix: {_MAKE}")
     if not quiet and config.legacy_prng_key != "allow":
         _tell_of_raw_key()
     return random_wrap_p.bind(keys, impl=_implementation(None)), True

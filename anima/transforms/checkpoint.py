@@ -35,6 +35,7 @@ from anima.core.stage import (
     trace_to_jaxpr,
 )
 from anima.core.trace import Trace, aval_of, under
+from anima.names import did_you_mean
 from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import ProgramCall
 from anima.transforms.dce import dce_jaxpr
@@ -222,6 +223,10 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     if concrete is not None:
         raise NotImplementedError("checkpoint has no option `concrete`. Fix: name the arguments that are to be taken "
                                   "by value with `static_argnums`.")
+    if policy is not None and not callable(policy):
+        raise TypeError(f"The policy of checkpoint is a function, got {policy!r}. Fix: one of "
+                        "anima.checkpoint_policies, as checkpoint_policies.dots_saveable, "
+                        "or policy(primitive, *avals, **params) -> bool.")
     if fun is None:
         return partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
                        static_argnames=static_argnames)
@@ -268,7 +273,14 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree.map(lambda leaf: name_p.bind(leaf, name=name), x)
 
 
-class checkpoint_policies:
+class _Policies(type):
+    """Tells who misses the name of a policy by a letter."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(f"checkpoint_policies has no attribute {name!r}.{did_you_mean(name, dir(cls))}")
+
+
+class checkpoint_policies(metaclass=_Policies):
     """Which intermediate results `checkpoint` keeps: `policy(primitive, *avals, **params) -> bool`.
 
     A policy may also answer `Saveable`, `Recompute` or `Offloadable(src, dst)` of `anima.ad_checkpoint`.

@@ -37,7 +37,7 @@ from anima.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
 from anima.transforms.forward import JVPTrace
 from anima.transforms.symbolic_zeros import CustomVJPPrimal, tangents_for_user
 from anima.transforms.vmap import BatchTrace, BatchTracer
-from anima.util import fun_name
+from anima.util import calling, fun_name
 
 _TOLD = frozenset((type(None), bool, int, str))  # types of values that say all about arguments
 _MOST_RECALLED = 1024
@@ -377,8 +377,11 @@ class custom_vjp(Custom):
         def bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             arrays = iter(res)
             kept = [next(arrays) if t else r for t, r in zip(traced, residuals, strict=True)]
-            grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, kept),  # type: ignore[misc]
-                             tree.unflatten(got_tree, tangents_for_user(cts, self.symbolic_zeros)))
+            before = self._in_order(nondiff)
+            names = [*(f"nondiff_argnums[{k}]" for k in range(len(before))), "residuals", "cotangent"]
+            with calling("custom_vjp", self.bwd, names):  # type: ignore[arg-type]
+                grads = self.bwd(*before, tree.unflatten(res_tree, kept),  # type: ignore[misc]
+                                 tree.unflatten(got_tree, tangents_for_user(cts, self.symbolic_zeros)))
             return self._flat_grads(name, grads, in_tree, avals)
 
         return outs, [r for r, t in zip(residuals, traced, strict=True) if t], bwd

@@ -44,6 +44,10 @@ class JVPTracer(Tracer):
 
     __float__ = __complex__ = tolist = item = _number
 
+    def from_numbers(self) -> bool:
+        """Whether the arguments that it comes from are single numbers."""
+        return errors.from_numbers(self.primal)
+
     def origin_text(self) -> str:
         return self.primal.origin_text() if isinstance(self.primal, Tracer) else ""
 

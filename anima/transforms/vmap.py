@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from anima import errors
 from anima.core.axes import Axis, is_of_devices, mentions, name_of, naming, wants_all
 from anima.core.dims import index_of
 from anima.core.jaxpr import ClosedJaxpr
@@ -49,6 +50,10 @@ class BatchTracer(Tracer):
 
     def origin_text(self) -> str:
         return self.stack.origin_text() if isinstance(self.stack, Tracer) else "It is being mapped over by vmap."
+
+    def from_numbers(self) -> bool:
+        """Whether the arguments that it comes from are single numbers."""
+        return errors.from_numbers(self.stack)
 
     def made_text(self) -> str:
         if isinstance(self.stack, Tracer):

@@ -82,6 +82,16 @@ def test_tracing_errors_name_function_argument_line_and_remedy() -> None:
     assert "Fix:" in message and "static_argnames=\"x\"" in message
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, anima.grad, lambda f: lambda x: anima.vmap(f)(x[None])])
+def test_arrays_are_not_to_be_made_static(transform: Any) -> None:
+    def f(x: Any) -> Any:
+        return x[0] if x.sum() > 0 else x[1]
+
+    with pytest.raises(anima.errors.TracerBoolConversionError, match="on the value of the argument x") as caught:
+        anima.jit(lambda x: transform(f)(x))(jnp.ones(3))
+    assert "Fix: anima.lax.cond" in str(caught.value) and "static" not in str(caught.value)
+
+
 def test_arguments_behind_a_value_are_named() -> None:
     def f(params: Any, n: Any, unused: Any) -> Any:
         return list(range(n + params["k"]))
@@ -111,6 +121,36 @@ def test_full_tracebacks_on_demand() -> None:
         anima.jit(lambda x: x @ jnp.ones(4))(jnp.ones(3))
     inside = str(pathlib.Path(anima.__file__).parent)
     assert any(frame.filename.startswith(inside) for frame in traceback.extract_tb(caught.value.__traceback__))
+
+
+@pytest.mark.parametrize("mistake", [
+    lambda: jnp.array([True]) - jnp.array([True]),
+    lambda: jnp.concatenate([jnp.ones((2, 3)), jnp.ones((2, 4))]),
+    lambda: lax.add(jnp.ones(3), jnp.ones(3, jnp.int32)),
+])
+def test_one_mistake_is_told_once(mistake: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        mistake()
+    assert caught.value.__context__ is None
+
+
+def test_what_users_handle_is_told() -> None:
+    with pytest.raises(TypeError) as caught:
+        try:
+            raise KeyError("theirs")
+        except KeyError:
+            jnp.array([True]) - jnp.array([True])
+    assert isinstance(caught.value.__context__, KeyError) and caught.value.__context__.__context__ is None
+    with pytest.raises(ValueError, match="theirs") as caught_value:
+        try:
+            jnp.array([True]) - jnp.array([True])
+        except TypeError:
+            anima.jit(fail)(1.0)
+    assert isinstance(caught_value.value.__context__, TypeError)
+
+
+def fail(x: Any) -> Any:
+    raise ValueError("theirs")
 
 
 def test_messages_are_about_anima() -> None:

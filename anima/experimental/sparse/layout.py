@@ -195,7 +195,8 @@ def _count(mask: Any, nse: int | None, name: str) -> int:
     most = jnp.max(jnp.sum(mask, -1), initial=0) if mask.size else 0
     if isinstance(most, Tracer) and most.concrete() is None:
         raise errors.ConcretizationTypeError(
-            most, f"The nse argument of {name} must be given, as a number, where the array is traced.")
+            most, f"The nse argument of {name} must be given, as a number, where the array is traced.",
+            f"{name}(..., nse=n)")
     return int(most)
 
 

@@ -111,6 +111,6 @@ def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str
     if isinstance(val, Tracer):
         known = val.concrete()
         if known is None:
-            raise errors.ConcretizationTypeError(val, context)
+            raise errors.ConcretizationTypeError(val, context, errors.KNOWN_VALUE)
         val = known
     return val if force is None else force(val)

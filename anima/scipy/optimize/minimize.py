@@ -53,7 +53,7 @@ def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, me
         return _bfgs(evaluate, x0, **options)
     if method.lower() == _MEMORY:
         return _lbfgs(evaluate, x0, **options)
-    raise ValueError(f"Method {method} not recognized")
+    raise ValueError(f"Method {method} not recognized: there are BFGS and {_MEMORY}")
 
 
 def _state(evaluate: Callable[[Any], Any], x: Any) -> dict[str, Any]:
