@@ -20,7 +20,7 @@ import numpy as np
 from anima.compiler.lowering import contract, linalg
 from anima.compiler.lowering.sort import wants_passes
 from anima.compiler.machine.target import Target
-from anima.compiler.rewriting import convolve
+from anima.compiler.rewriting import convolve, maps
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.rewrites import Rewriter, is_rewritten, rewrite, rewrite_of
 from anima.compiler.rewriting.simplify import direct_product, exchanged_product
@@ -39,7 +39,7 @@ from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
 from anima.util import exactly
 
-ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
+ENTERING = (contract, convolve, linalg, maps)  # modules that enter rewrites
 
 TAPE_LOOPS = ("tape_while", "tape_scan")
 RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
