@@ -88,6 +88,6 @@ def _chosen(body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
             results = [_chosen(branch, xs[1:]) for branch in eqn.params["branches"]]
             outs = [select_n(xs[0], *cases) for cases in zip(*results, strict=True)]
         else:
-            outs = _mapped(eqn, xs) if eqn.primitive.name == "scan" else bind_eqn(eqn, xs)
+            outs = _mapped(eqn, xs) if eqn.primitive.name == "scan" else list(bind_eqn(eqn, xs))
         env.update(zip(eqn.outvars, outs, strict=True))
     return list(map(read, body.jaxpr.outvars))
