@@ -91,3 +91,38 @@ def test_powers_to_other_numbers_stay_powers() -> None:
 def test_powers_of_large_complex_numbers() -> None:
     for exponent in -8.0, -5.0, -2.0:
         assert anima.jit(lambda x, exponent=exponent: x ** exponent)(np.complex64(1e37)) == 0
+
+
+SQUARES = {"a power": lambda z: jnp.abs(z) ** 2, "a square": lambda z: jnp.square(jnp.abs(z)),
+           "a product": lambda z: (lambda x: x * x)(jnp.abs(z)), "of a sum": lambda z: jnp.abs(z + 0) ** 2}
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", SQUARES)
+def test_squares_of_absolute_values_take_no_root(name: str, dtype: str) -> None:
+    with enable_x64(True):
+        real = np.finfo(dtype).dtype
+        special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, np.finfo(real).tiny, np.finfo(real).max]
+        x, y = (a.ravel().astype(real) for a in np.meshgrid(special, special))
+        rng = np.random.default_rng(0)
+        x, y = (np.concatenate([a, rng.lognormal(0, 9, 999).astype(real)]) for a in (x, y))
+        z = (x + np.zeros(1, dtype)).astype(dtype)
+        z.imag = y
+        f = anima.jit(SQUARES[name])
+        loops = f.lower(z).loops
+        assert "real(" in loops and "integer_pow" not in loops
+        found = np.asarray(f(z))
+    with np.errstate(all="ignore"):
+        expected = np.hypot(x.astype(np.longdouble), y.astype(np.longdouble)).astype(np.longdouble) ** 2
+        expected = expected.astype(real)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    some = np.isfinite(expected) & (expected > np.finfo(real).tiny)
+    np.testing.assert_array_max_ulp(found[some], expected[some], 2)
+    np.testing.assert_array_equal(found[np.isinf(expected)], np.inf)
+
+
+def test_absolute_values_that_are_needed_are_squared() -> None:
+    z = np.array([3 + 4j, -5 + 12j], np.complex64)
+    f = anima.jit(lambda z: (jnp.abs(z), jnp.abs(z) ** 2))
+    assert "real(" not in f.lower(z).loops
+    np.testing.assert_array_equal(f(z), [[5, 13], [25, 169]])

@@ -44,10 +44,12 @@ class Ranges:
         if found is not None:
             self._known[name] = found
 
-    def set(self, value: Expr, lo: int, hi: int) -> None:
-        """Takes note of what is known otherwise of a value, if it is an integer that can have it."""
+    def set(self, value: Expr, lo: int, hi: int) -> bool:
+        """Takes note of what is known otherwise of a value, if it is an integer that can have it; whether it is."""
         if type(value) is NamedValue and value.dtype in INTEGERS and _within((lo, hi), value.dtype):
             self._known[value.name] = lo, hi
+            return True
+        return False
 
     def of(self, value: Expr) -> Range:
         """The range of an integer value or condition."""

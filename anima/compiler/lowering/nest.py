@@ -37,6 +37,8 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.ranges import INTEGERS, Ranges
 
+_SUMS = frozenset(("add", "sub", "mul", "cast"))
+
 
 class KernelBuilder:
     """The statements of a kernel under construction."""
@@ -46,6 +48,7 @@ class KernelBuilder:
         self.memo: dict[Any, Any] = {}
         self.loads: dict[Any, Expr] = {}  # what was loaded, by buffer and index
         self.ranges = Ranges()
+        self.sums: dict[str, Index] = {}  # integer values, by name, as the sums of multiples of indices that they are
         self.used: list[Index] = []  # indices that went into code
         self._blocks: list[list[Stmt]] = [[]]
         self._levels: dict[str, int] = {}  # of each name: the block in which it is known
@@ -101,7 +104,30 @@ class KernelBuilder:
                 known = levels.get(a.name, 0)
                 if known > level:
                     level = known
-        return self.let(Op(name, tuple(args), dtype, params), level)
+        value = self.let(Op(name, tuple(args), dtype, params), level)
+        if name in _SUMS and dtype in INTEGERS and type(value) is NamedValue:
+            self._note_sum(value, self._sum(name, args))
+        return value
+
+    def _sum(self, name: str, args: Sequence[Expr]) -> Index | None:
+        """What an operation on sums of indices gives, if it is one."""
+        terms = [t for t in map(self._as_sum, args) if t is not None]
+        if len(terms) < len(args):
+            return None
+        a, b = terms[0], terms[-1]
+        if name == "mul":
+            return self.ix.scale(b, a.const) if not a.terms else self.ix.scale(a, b.const) if not b.terms else None
+        return a if name == "cast" else self.ix.add(a, b) if name == "add" else self.ix.sub(a, b)
+
+    def _as_sum(self, value: Expr) -> Index | None:
+        if type(value) is Const:
+            return self.ix.const(int(value.value)) if value.dtype in INTEGERS else None
+        return self.sums.get(value.name) if type(value) is NamedValue else None
+
+    def _note_sum(self, value: Expr, index: Index | None) -> None:
+        """Takes note that a value is a sum of indices, if its type can have all that this may be."""
+        if index is not None and type(value) is NamedValue and self.ranges.set(value, index.lo, index.hi):
+            self.sums[value.name] = index
 
     def cast(self, value: Expr, dtype: str) -> Expr:
         """The value in another scalar type."""
@@ -121,7 +147,7 @@ class KernelBuilder:
         """An index as a value of an array type."""
         self.used.append(index)
         value = self.let(Op("cast", (index.expr(),), dtype), index.level)
-        self.ranges.set(value, index.lo, index.hi)
+        self._note_sum(value, index)
         return value
 
     def condition(self, value: Expr, level: int) -> Expr:
@@ -132,6 +158,9 @@ class KernelBuilder:
         """An integer value clamped to `lo .. hi`, as an index."""
         if type(value) is Const:
             return self.ix.const(min(max(int(value.value), lo), hi))
+        known = self.sums.get(value.name) if type(value) is NamedValue else None
+        if known is not None and lo <= known.lo and known.hi <= hi:
+            return known
         wide = self.wide_index(value)
         least, most = self.ranges.of(wide)
         clamped: Expr = wide

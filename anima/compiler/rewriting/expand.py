@@ -20,9 +20,9 @@ import numpy as np
 from anima.compiler.lowering import contract, linalg
 from anima.compiler.lowering.sort import wants_passes
 from anima.compiler.machine.target import Target
-from anima.compiler.rewriting import convolve
+from anima.compiler.rewriting import convolve, maps
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
-from anima.compiler.rewriting.rewrites import Rewriter, is_rewritten, rewrite, rewrite_of
+from anima.compiler.rewriting.rewrites import Rewrite, Rewriter, is_rewritten, rewrite, rewrite_of
 from anima.compiler.rewriting.simplify import direct_product, exchanged_product
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -39,7 +39,7 @@ from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
 from anima.util import exactly
 
-ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
+ENTERING = (contract, convolve, linalg, maps)  # modules that enter rewrites
 
 TAPE_LOOPS = ("tape_while", "tape_scan")
 RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
@@ -53,7 +53,7 @@ def expand(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
 
 def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> ClosedJaxpr:
     """Replaces composite equations of a program without keys, `within` another one, and of those in it."""
-    if not any(is_rewritten(e.primitive.name) or e.primitive.name == "sqrt" or (e.params and has_programs(e.params))
+    if not any(is_rewritten(e.primitive.name) or e.primitive.name in _LOOKED_AT or (e.params and has_programs(e.params))
                for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
@@ -61,7 +61,7 @@ def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> Close
     made: dict[Var, Eqn] = {}
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
-    products = _products_for_one(closed.jaxpr)
+    products, absolutes = _products_for_one(closed.jaxpr), _absolutes_to_square(closed.jaxpr)
     for eqn in itertools.chain.from_iterable(map(contract.points_first, closed.eqns)) if within else closed.eqns:
         if eqn.primitive.name == "transpose" and eqn.invars[0] in products:
             eqn = exchanged_product(eqn, products[eqn.invars[0]]) or eqn
@@ -73,6 +73,9 @@ def _simpler(closed: ClosedJaxpr, target: Target, within: bool = False) -> Close
         elif eqn.primitive.name == "div":
             eqn = _by_root(eqn, invars, made, eqns)
         found = rewrite_of(eqn, target)
+        if eqn.primitive.name in _SQUARES and eqn.invars[0] in absolutes:
+            invars = [env.get(v, v) if type(v) is Var else v for v in absolutes[eqn.invars[0]].invars]
+            eqn, found = eqn.replace(invars=invars), _SQUARED
         if found is None:
             inside = partial(_simpler, target=target, within=True)
             params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
@@ -108,6 +111,31 @@ def _products_for_one(jaxpr: Jaxpr) -> dict[Atom, Eqn]:
     equal = Counter((*map(id, e.invars), str(e.params)) for e in products)
     return {e.outvars[0]: e for e in products
             if uses[e.outvars[0]] == 1 and equal[(*map(id, e.invars), str(e.params))] == 1}
+
+
+def _absolutes_to_square(jaxpr: Jaxpr) -> dict[Atom, Eqn]:
+    """The absolute values of complex numbers of which nothing but the square is needed, by their results."""
+    found = {e.outvars[0]: e for e in jaxpr.eqns if e.primitive is el.abs and e.invars[0].aval.dtype.kind == "c"}
+    squared: Counter[Atom] = Counter()
+    for e in jaxpr.eqns if found else ():
+        if e.primitive.name in _SQUARES and e.invars[-1] is e.invars[0] and e.params.get("y", 2) == 2:
+            squared.update(e.invars)
+    uses = Counter(v for atoms in (jaxpr.outvars, *(e.invars for e in jaxpr.eqns if found)) for v in atoms)
+    needed = {id(e.invars[0]) for v, e in found.items() if squared[v] < uses[v]}
+    return {v: e for v, e in found.items() if squared[v] and id(e.invars[0]) not in needed}
+
+
+def _squared_absolute(eqn: Eqn, target: Target, z: Any) -> Any:
+    """|z|**2 without a root; of what is infinite in one part, as of hypot, infinity."""
+    x, y = el.abs(el.real(z)), el.abs(el.imag(z))
+    infinity = np.asarray(np.inf, x.dtype)
+    infinite = el.or_(el.eq(x, infinity), el.eq(y, infinity))
+    return el.select_n(infinite, el.add(el.mul(x, x), el.mul(y, y)), full(x.shape, infinity))
+
+
+_LOOKED_AT = ("sqrt", "abs")
+_SQUARES = frozenset(("integer_pow", "square", "mul"))
+_SQUARED = Rewrite(_squared_absolute, lambda eqn, target: True, False)
 
 
 def _by_root(eqn: Eqn, invars: list[Atom], made: dict[Var, Eqn], eqns: list[Eqn]) -> Eqn:

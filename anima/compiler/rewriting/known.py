@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.rewriting.inline import has_programs, map_programs
+from anima.compiler.rewriting.sliding import counted_constants, stacked_windows
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
@@ -42,6 +43,7 @@ def known_places(closed: ClosedJaxpr, given: Mapping[Var, np.ndarray] | None = N
     are arguments whose values are."""
     if not _has_any(closed):
         return closed
+    closed = counted_constants(closed)
     values = _Values(closed, given or {})
     eqns: list[Eqn] = []
     for eqn in closed.eqns:
@@ -49,12 +51,12 @@ def known_places(closed: ClosedJaxpr, given: Mapping[Var, np.ndarray] | None = N
             inner = {id(program): _given(program, operands, values) for program, operands in _programs(eqn)}
             eqn = eqn.replace(params=map_programs(
                 eqn.params, lambda program: known_places(program, inner.get(id(program)))))  # noqa: B023
-        eqns += _read(eqn, values) or _added(eqn, values) or [eqn]
+        eqns += _read(eqn, values) or _added(eqn, values) or _joined(eqn, values) or [eqn]
     return closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns))
 
 
 def _has_any(closed: ClosedJaxpr) -> bool:
-    return any(e.primitive in (gather_p, scatter_add_p) or has_programs(e.params) for e in closed.eqns)
+    return any(e.primitive in (gather_p, scatter_add_p, concatenate_p) or has_programs(e.params) for e in closed.eqns)
 
 
 def _programs(eqn: Eqn) -> Iterator[tuple[ClosedJaxpr, Sequence[Atom]]]:
@@ -189,6 +191,11 @@ def _added(eqn: Eqn, values: _Values) -> list[Eqn] | None:
                        for d in range(out.aval.ndim))
         return [*eqns, Eqn(pad_p, [updates, zero], [out], {"padding_config": config}, eqn.source)]
     return [*eqns, *_parts(updates, out, axis, _on_zeros(runs, extent), eqn, zero)]
+
+
+def _joined(eqn: Eqn, values: _Values) -> list[Eqn] | None:
+    """Equations for windows side by side that slide over an array."""
+    return stacked_windows(eqn, values.made) if eqn.primitive is concatenate_p else None
 
 
 def _on_zeros(runs: Sequence[Run], extent: int) -> list[Part]:
