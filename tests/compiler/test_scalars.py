@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -497,7 +498,27 @@ def exactly_converted(x: Any, target: str) -> Any:
     return int(min(max(x, info.min), info.max)) if math.isfinite(x) else (info.max if x > 0 else info.min)
 
 
+def rounded(x: Any, target: str) -> float:
+    """A number as a float, rounded once."""
+    if target != "bf16" or not math.isfinite(x) or x == 0:
+        with np.errstate(all="ignore"):
+            return float(np.asarray(x).astype(NUMPY[target]))
+    step = Fraction(2) ** max(math.frexp(x)[1] - 8, -133)
+    nearest = round(Fraction(x) / step) * step  # of two, the even one
+    return math.copysign(float(nearest) if abs(nearest) < 2**128 else INF, x)
+
+
 FLOATS = ["f16", "bf16", "f32", "f64"]
+HALFWAY = [2**24 + 2**16, 2**24 + 2**16 + 1, 3 * 2**24 + 2**17 - 1, 2**53 + 2**45 + 1, 2**60 + 2**52 + 1,
+           2**60 + 2**52 - 1, 2**62 + 2**54 + 2**12]
+
+
+@pytest.mark.parametrize("source", ["i32", "u32", "i64", "u64"])
+def test_integers_are_rounded_once(source: str) -> None:
+    numbers = [n for n in HALFWAY if n < 2**int(source[1:]) // 2]
+    numbers += [2**63 + 2**55 + 1] if source == "u64" else [-n for n in numbers] if source[0] == "i" else []
+    got = run("convert", source, np.array(numbers, NUMPY[source]), result="bf16")
+    assert [float(x) for x in got] == [rounded(n, "bf16") for n in numbers]
 
 
 @pytest.mark.parametrize("width", [1, 8])
@@ -516,8 +537,7 @@ def test_conversions(source: str, width: int) -> None:
             continue
         got = run("convert", source, x, width=width, result=target)
         if target in FLOATS:
-            with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(got.astype("f8"), x.astype(NUMPY[target]).astype("f8"), target)
+            np.testing.assert_array_equal(got.astype("f8"), [rounded(v, target) for v in x.tolist()], target)
         else:
             values = [float(v) for v in x] if source in FLOATS else [int(v) for v in x]
             assert got.tolist() == [exactly_converted(v, target) for v in values], target

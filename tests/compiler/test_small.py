@@ -33,6 +33,13 @@ def compiled(x: Any, dtype: str) -> np.ndarray:
     return np.asarray(anima.jit(lambda v: lax.convert_element_type(v, dtype))(x))
 
 
+def converted(x: np.ndarray, name: str) -> np.ndarray:
+    """As by ml_dtypes, of which 0.6 takes what is above the least power of two for the next one."""
+    if name == "float8_e8m0fnu":
+        x = np.where((x > 2.0**-127) & (x < 1.5 * 2.0**-127), np.float32(2.0**-127), x)
+    return x.astype(every(name).dtype)
+
+
 def same(got: np.ndarray, want: np.ndarray) -> None:
     """Equal numbers, with their signs; NaN is NaN."""
     assert got.dtype == want.dtype
@@ -52,11 +59,11 @@ def test_conversions_of_floats(name: str) -> None:
     wide = (rng.normal(size=2000) * 10.0 ** rng.uniform(-40, 38, 2000)).astype(np.float32)
     x = np.concatenate([values, halves, np.nextafter(halves, np.float32(np.inf)), wide, 2 * finite[-5:],
                         np.nextafter(halves, np.float32(-np.inf)), np.float32([0, -0.0, np.inf, -np.inf, np.nan])])
-    want = x.astype(every(name).dtype)
+    want = converted(x, name)
     same(compiled(x, name), want)
     for other in ("float16", "bfloat16"):
         y = x.astype(np.float16 if other == "float16" else ml_dtypes.bfloat16)
-        same(compiled(y, name), np.asarray(lax.convert_element_type(y, name)))
+        same(compiled(y, name), converted(y.astype(np.float32), name))
     same(compiled(every(name), "int32"), np.asarray(lax.convert_element_type(every(name), "int32")))
     same(compiled(np.arange(-300, 300), name), np.arange(-300, 300).astype(np.float32).astype(want.dtype))
 

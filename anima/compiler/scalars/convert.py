@@ -1,7 +1,7 @@
 """Conversion between dtypes.
 
 A number too large for an integer type becomes its nearest bound and NaN becomes 0; integers wrap around;
-anything but zero is True. f64 reaches f16 with a single rounding, and bf16 by way of f32, as in ml_dtypes.
+anything but zero is True. What becomes a float is rounded once.
 
     f32 256.0 -> u8 255        i32 256 -> u8 0        f32 nan -> i32 0
 """
@@ -95,10 +95,9 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
         return b.cast("fpext", x, x.type.of("double"))
     if to_dtype == "f32":
         return b.cast("fptrunc", x, x.type.of("float"))
+    single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
     if to_dtype == "f16":
-        single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
         return single.cast("fptrunc", "half").v if b.module.converts_halves else _single_to_half(single).v
-    single = Num(b, x) if from_dtype == "f32" else Num(b, x).cast("fptrunc", "float")
     if to_dtype in SMALL_FLOATS:
         return single_to_small(b, single.v, to_dtype)
     # Done on the bits: the instruction (vcvtneps2bf16) would flush subnormals.
@@ -172,6 +171,13 @@ def _int_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Value
     opcode = "sitofp" if from_dtype in _SIGNED else "uitofp"
     if to_dtype in ("f32", "f64"):
         return b.cast(opcode, x, llvm_type(to_dtype, x.type.width))
-    # To f16 through a type that holds the integer exactly (64-bit ones up to 2**53).
-    exact = "f32" if x.type.bits <= 16 or to_dtype == "bf16" else "f64"
+    # Through a type that holds the integer exactly; of more than 54 bits, the last ones only tell that they are not 0.
+    exact = "f32" if x.type.bits <= 16 else "f64"
+    if x.type.bits == 64:
+        number = Num(b, x)
+        rest = number & 0x7FF
+        odd = select(rest == 0, number, (number - rest) | 0x800)
+        in_reach = (number + (1 << 53)).compare("ult", 1 << 54) if from_dtype in _SIGNED else number.compare(
+            "ult", 1 << 53)
+        x = select(in_reach, number, odd).v
     return _float_to_float(b, b.cast(opcode, x, llvm_type(exact, x.type.width)), exact, to_dtype)

@@ -100,10 +100,10 @@ def single_to_small(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _to_power(x: Num, pattern: Num) -> Num:
-    """The exponent of the nearest power of two (of two the greater, above the least the next one); NaN for none."""
+    """The exponent of the nearest power of two (of two the greater); NaN for none."""
     size = pattern & 0x7FFFFFFF
     rounded = (size + 0x400000).shift_right(23)
-    rounded = select(size < 0x800000, select(size > 0x400000, 1, rounded & 0), rounded)
+    rounded = select(size < 0x600000, rounded & 0, rounded)  # the least power is subnormal
     bad = (pattern < 1) | (size > 0x7F7FFFFF)  # zero, negative, infinite or NaN
     return select(bad, 0xFF, select(rounded > 0xFE, 0xFF, rounded)).cast("trunc", "i8")
 
