@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,17 @@ from anima.api.eager import of_numbers, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.numpy.elementwise import isnan, less, less_equal, select_where
+from anima.numpy.elementwise import broadcast_array, isnan, less, less_equal, select_where
 from anima.numpy.manipulation import flip, ravel
 from anima.numpy.promote import as_array, as_arrays, is_inexact, promote_dtypes, static_int
 from anima.numpy.selection import take
 from anima.ops import elementwise as ew, shape as sh, sort as st
+from anima.ops.broadcast import reduce_sum
 
 ArrayLike = Any
 _I32 = np.dtype(np.int32)
+# Up to as many sorted numbers, it is quicker to compare with all of them than to search: a search waits for reads.
+COUNTED = 128
 
 
 def _no_order(name: str, kind: Any, order: Any) -> None:
@@ -119,7 +121,8 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLi
                  method: str = "scan") -> Array:
     """Where in the sorted vector `a` each of `v` would be inserted: before ("left") or after equal elements.
 
-    `method` is accepted for compatibility: there is one method, a binary search of all values at once.
+    `method` is accepted for compatibility: few elements are compared with each of `v`, among many a binary search
+    goes on for all of `v` at once.
     """
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of ['left', 'right'].")
@@ -132,9 +135,27 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLi
         raise ValueError("a should be 1-dimensional")
     if not sorted_.size:
         return sh.full_like(wanted, 0, dtype=dtypes.default_int())
+    if sorted_.size <= COUNTED:
+        return _count_before(sorted_, wanted, side)
     if not wanted.ndim:  # a vector of one is looked for without a look at its value
         return sh.squeeze(_binary_search(sorted_, sh.expand_dims(wanted, (0,)), side), (0,))
     return _binary_search(sorted_, wanted, side)
+
+
+def _count_before(sorted_: Array, wanted: Array, side: str) -> Array:
+    """How many elements come before: more of them than a search looks at, but without a read at a place that varies."""
+    elements = sh.expand_dims(sorted_, tuple(range(1, wanted.ndim + 1)))
+    values = sh.expand_dims(wanted, (0,))
+    count = _how_many(less(elements, values) if side == "left" else less_equal(elements, values))
+    if is_inexact(sorted_.dtype):  # NaN is the largest number
+        at_nan = _how_many(ew.not_(isnan(sorted_))) if side == "left" else _I32.type(sorted_.size)
+        count = select_where(isnan(wanted), at_nan, count)
+    return ew.convert(count, dtypes.default_int(), False)
+
+
+def _how_many(condition: Array) -> Array:
+    """Where, along the first axis, it holds."""
+    return reduce_sum(ew.convert_element_type(condition, _I32), (0,))
 
 
 def _before(element: Array, wanted: Array, side: str) -> Array:
@@ -148,18 +169,19 @@ def _before(element: Array, wanted: Array, side: str) -> Array:
 
 
 def _binary_search(sorted_: Array, wanted: Array, side: str) -> Array:
-    """Each step halves all the intervals [low, high) that the insertion points are in."""
-    n = sorted_.size
-    dtype = dtypes.default_int()
-    low, high = sh.full_like(wanted, 0, dtype=dtype), sh.full_like(wanted, n, dtype=dtype)
-    low, high = ew.convert(low, dtype, False), ew.convert(high, dtype, False)
-    for _ in range(math.ceil(math.log2(n + 1))):
-        middle = ew.div(ew.add(low, high), dtype.type(2))
-        element = take(sorted_, ew.min(dtype.type(n - 1), middle), mode="clip")
-        goes_right = ew.and_(_before(element, wanted, side), ew.lt(low, high))
-        low, high = (select_where(goes_right, ew.add(middle, dtype.type(1)), low),
-                     select_where(goes_right, high, ew.min(high, middle)))
-    return low
+    """The largest place that elements come before, in steps of powers of two.
+
+    The first step leaves a power of two of places on either side (they may overlap): no later one looks past the end.
+    """
+    n, dtype = sorted_.size, _I32 if sorted_.size < 2**31 else np.dtype(np.int64)
+    step = 1 << (n.bit_length() - 1)
+    middle = broadcast_array(sorted_[step - 1], wanted.shape)
+    low = select_where(_before(middle, wanted, side), dtype.type(n - step + 1), dtype.type(0))
+    while step > 1:
+        step //= 2
+        element = take(sorted_, ew.add(low, dtype.type(step - 1)), mode="clip")
+        low = ew.add(low, select_where(_before(element, wanted, side), dtype.type(step), dtype.type(0)))
+    return ew.convert(low, dtypes.default_int(), False)
 
 
 @of_numbers
@@ -171,8 +193,6 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str 
     if not edges.size:
         return sh.full_like(values, 0, dtype=dtypes.default_int())
     side = "left" if right else "right"
-    upwards = searchsorted(edges, values, side)
-    downwards = ew.sub(dtypes.default_int().type(edges.size),
-                       searchsorted(flip(edges), values, side))
-    first, last = edges[0], edges[-1]
-    return select_where(ew.ge(last, first), upwards, downwards)
+    upwards = ew.ge(edges[-1], edges[0])
+    found = searchsorted(select_where(upwards, edges, flip(edges)), values, side)
+    return select_where(upwards, found, ew.sub(dtypes.default_int().type(edges.size), found))

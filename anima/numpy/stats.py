@@ -372,15 +372,18 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     With `weights`, their sums; with `density`, scaled to an integral of 1.
     """
     x = as_array(a, "histogram", 0)
-    w = sh.full_like(x, 1) if weights is None else as_array(weights, "histogram", 1)
-    if x.shape != w.shape:
-        raise ValueError("weights should have the same shape as a.")
-    dtype = dtypes.to_inexact(dtypes.result_type(x, w))
-    x, w = (ravel(as_array(convert_operand(v, dtype, False))) for v in (x, w))
+    if weights is None:
+        w, dtype = sh.full(x.shape, 1, np.int32), dtypes.to_inexact(x.dtype)
+    else:
+        w = as_array(weights, "histogram", 1)
+        if x.shape != w.shape:
+            raise ValueError("weights should have the same shape as a.")
+        dtype = dtypes.to_inexact(dtypes.result_type(x, w))
+        w = as_array(convert_operand(w, dtype, False))
+    x, w = ravel(as_array(convert_operand(x, dtype, False))), ravel(w)
     edges = as_array(convert_operand(histogram_bin_edges(x, bins, range), dtype, False))
-    bin_of = _bin_index(edges, x)
-    counts = sh.full((edges.size,), 0, w.dtype).at[bin_of].add(w)
-    counts = sh.slice_in_dim(counts, 1, edges.size)
+    counts = sh.full((edges.size + 1,), 0, w.dtype).at[_bin_index(edges, x)].add(w)
+    counts = ew.convert(sh.slice_in_dim(counts, 1, edges.size), dtype, False)  # without what is outside
     if density:
         widths = ew.convert_element_type(_differences(edges), dtypes.to_inexact(counts.dtype))
         counts = as_array(convert_operand(counts, dtypes.to_inexact(counts.dtype), False))
