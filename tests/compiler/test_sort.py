@@ -133,6 +133,18 @@ def test_the_largest_of_few_and_of_many(n: int, dtype: str) -> None:
         agree(lambda x, k=k: lax.top_k(x + x[:, ::-1], k), jnp.asarray(x))
 
 
+@pytest.mark.parametrize("dtype", [*sorted(EXTREME), "int4", "uint32", "float8_e5m2", "float16", "int64", "float64"])
+@pytest.mark.parametrize(("rows", "n"), [(16, 1), (16, 2), (33, 3), (17, 8), (40, 513), (15, 40)])
+def test_the_largest_of_many_rows(rows: int, n: int, dtype: str) -> None:
+    """One by one: rows of equals, of extremes alone (the least is taken, too), with NaN and zeros of both signs."""
+    with anima.enable_x64(dtype in ("int64", "float64")):
+        x = np.array(jnp.asarray(RNG.integers(0, 4, (rows, n))).astype(dtype))
+        extremes = np.array(EXTREME.get(dtype, (0, -1 if dtype[0] == "i" else 1)), x.dtype)
+        x[1], x[2], x[3] = extremes.min(), extremes.max(), RNG.choice(extremes, n)
+        for k in range(1, min(4, n) + 1):
+            agree(lambda x, k=k: (lax.top_k(x, k), lax.top_k(x.T, k, axis=0)), jnp.asarray(x))
+
+
 # ---------------------------------------------------------------- on both sides of where another way is taken
 
 LENGTHS = sorted({n + k for n in (WRITTEN_OUT, SHORT, LENGTH, 2 * LENGTH, 16, 512) for k in (-1, 0, 1)})

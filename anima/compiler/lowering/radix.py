@@ -49,7 +49,9 @@ def radix_fits(eqn: Eqn) -> bool:
 
 def ordered_bits(scope: Scope, x: Expr, signed_zeros: bool = False) -> Expr:
     """An unsigned integer for each number, in the order of the numbers: NaN last, -0.0 equal to 0.0 unless
-    `signed_zeros`."""
+    `signed_zeros`. Narrow types are widened first."""
+    if not is_real(x.dtype):
+        x = scope.cast(x, "f32" if x.dtype[0] == "f" else f"{x.dtype[0]}8")
     bits = _BITS[x.dtype]
     unsigned = f"u{bits}"
     if x.dtype == "bool":

@@ -35,7 +35,7 @@ from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full
 from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
-from anima.ops.shape import slice_in_dim
+from anima.ops.shape import concatenate, slice_in_dim
 from anima.ops.sort import sort_p
 from anima.util import exactly
 
@@ -372,6 +372,37 @@ def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     return [slice_in_dim(values, 0, k, axis=axis), slice_in_dim(order, 0, k, axis=axis)]
 
 
+_FEW_KEPT, _SHORT_ROW, _SOME_ROWS = 3, 512, 16
+
+
+def _takes_one_by_one(eqn: Eqn, target: Target) -> bool:
+    aval, length = eqn.invars[0].aval, eqn.invars[0].aval.shape[eqn.params["axis"]]
+    return type(target) is Target and aval.dtype != np.bool_ and 1 <= eqn.params["k"] <= _FEW_KEPT and \
+        length <= _SHORT_ROW and aval.size >= _SOME_ROWS * length
+
+
+@rewrite("top_k", where=_takes_one_by_one)
+def _one_by_one(eqn: Eqn, target: Target, x: Any) -> Any:
+    """Of many short rows: the first of the largest, the first of those that remain, and so on."""
+    axis, kept = eqn.params["axis"], tuple(d for d in range(len(x.shape)) if d != eqn.params["axis"])
+    keys, places = _descending(x), broadcasted_iota(np.dtype(np.int32), x.shape, axis)
+    last = full(keys.shape, np.asarray(dtypes.iinfo(keys.dtype).max, keys.dtype))
+    beyond = full(x.shape, np.asarray(x.shape[axis] - 1, np.int32))
+    taken, best, order = None, [], []
+    for _ in range(eqn.params["k"]):
+        free = keys if taken is None else el.select(taken, last, keys)
+        best.append(reduce_min_p.bind(free, axes=(axis,)))
+        here = el.eq(keys, broadcast_in_dim(best[-1], x.shape, kept))
+        if taken is not None:
+            here = el.and_(here, el.not_(taken))
+        order.append(reduce_min_p.bind(el.select(here, places, beyond), axes=(axis,)))
+        found = el.eq(places, broadcast_in_dim(order[-1], x.shape, kept))
+        taken = found if taken is None else el.or_(taken, found)
+    shape = (*x.shape[:axis], 1, *x.shape[axis + 1:])
+    together = [concatenate([broadcast_in_dim(v, shape, kept) for v in values], axis) for values in (best, order)]
+    return [_ascending(together[0], x.dtype), together[1]]
+
+
 @rewrite("sort", where=wants_passes)
 def _sort(eqn: Eqn, target: Target, *xs: Any) -> Any:
     """One stable sort for each key, by the last key first."""
@@ -393,6 +424,17 @@ def _descending(x: Any) -> Any:
     bits = el.bitcast_convert_type(wide, signed)
     ordered = el.select(el.lt(bits, full(x.shape, np.asarray(0, signed))), el.xor(bits, most), bits)
     return el.not_(el.select(el.ne(wide, wide), most, ordered))
+
+
+def _ascending(keys: Any, dtype: np.dtype) -> Any:
+    """Of `_descending(x)`, the numbers `x` of a dtype."""
+    if not dtypes.issubdtype(dtype, np.floating):
+        return el.not_(keys)
+    wide = np.dtype(f"float{8 * keys.dtype.itemsize}")
+    most = full(keys.shape, np.asarray(dtypes.iinfo(keys.dtype).max, keys.dtype))
+    ordered = el.not_(keys)
+    bits = el.select(el.lt(ordered, full(keys.shape, np.asarray(0, keys.dtype))), el.xor(ordered, most), ordered)
+    return el.convert(el.bitcast_convert_type(bits, wide), dtype)
 
 
 _MOST_FACTORS = 8  # of powers that are products: to 8 ulp, as those to integers
