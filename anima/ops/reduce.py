@@ -340,7 +340,7 @@ class Cumulative(Primitive):
 
     def eval(self, x: np.ndarray, *, axis: int, reverse: bool) -> Any:
         turn = (slice(None),) * axis + (slice(None, None, -1),)
-        out = in_wider(self.accumulate, x[turn] if reverse else x, axis)
+        out = in_wider(self.accumulate, x[turn] if reverse else x, axis).astype(x.dtype, copy=False)
         return out[turn] if reverse else out
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis: int,
@@ -378,7 +378,7 @@ class CumSum(Cumulative):
 def _add_up(x: np.ndarray, axis: int) -> np.ndarray:
     # One running sum rounds n times: in float64 that costs nothing.
     exact = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}.get(x.dtype, x.dtype)
-    return np.cumsum(x, axis=axis, dtype=exact).astype(x.dtype, copy=False)
+    return np.cumsum(x, axis=axis, dtype=exact)
 
 
 def _extreme(choose: Any) -> Callable[[Pair, Pair], Pair]:
