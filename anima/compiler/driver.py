@@ -3,7 +3,8 @@
     jaxpr   dead_code inline hoist blocks expand simplify   equations on arrays
             known_places conditional accumulate together dead_code
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower interchange tile schedule                 loops over buffers, in the order of a target
+    loops   lower no_copies_of_parts                        loops over buffers
+            interchange tile schedule                       in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
             vectorize prefetch parallelize interrupt        lanes and threads
     llvm    emit_program                                    text, of which a backend makes machine code
@@ -53,6 +54,7 @@ from anima.compiler.scheduling.stamp import stamp
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import vectorize
 from anima.compiler.storage.buffers import plan_buffers
+from anima.compiler.storage.parts import no_copies_of_parts
 from anima.compiler.storage.proof import check_memory
 from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
@@ -94,6 +96,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
     """All passes down to loops in the order of a CPU."""
     return [
         *to_nests(name, donated, target),
+        Pass("no_copies_of_parts", no_copies_of_parts, "loops"),  # parts of arrays are where they belong
         Pass("interchange", partial(interchange, target=target), "loops"),  # no steps of lanes, one after the other
         Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops

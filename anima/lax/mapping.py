@@ -18,7 +18,8 @@ from anima.control.scan import scan_length
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes, canonicalize_axis
-from anima.core.stage import StageTrace, StageTracer
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
+from anima.core.stage import StageTrace, StageTracer, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Tracer, aval_of
 from anima.lax.control import scan
@@ -117,10 +118,12 @@ def _map(f: Callable[[Any], Any], xs: Any, batch_size: int | None) -> Any:
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """The running results of an associative operation along `axis`, in a logarithmic number of steps.
+    """The running results of an associative operation along `axis`.
 
-    `fn(a, b)` combines two trees of arrays, any number of elements at once; `reverse` runs from the end.
-    The even-odd method of Blelloch, "Prefix sums and their applications" (1990).
+    `fn(a, b)` combines two trees of arrays, any number of elements at once; `reverse` runs from the end. A loop goes
+    from one element to the next, which combines each once; very many, or products of large matrices, which several
+    threads can share, go in a logarithmic number of steps, by the even-odd method of Blelloch, "Prefix sums and their
+    applications" (1990), which combines twice as often.
 
     Raises:
       TypeError: for a function that does not return as many arrays as its arguments are trees of.
@@ -145,9 +148,45 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
                             f"{fun_name(fn)} returned {found_structure}.")
         return found
 
-    out = [ew.convert(x, x.dtype) for x in prefixes(combine, leaves, axis)] if min(sizes) > 1 else leaves
-    out = [sh.rev(x, (axis,)) for x in out] if reverse else out
-    return tree.unflatten(structure, out)
+    if min(sizes) > 1:
+        method = _in_turn if _goes_in_turn(combine, leaves, axis) else prefixes
+        leaves = [ew.convert(x, x.dtype) for x in method(combine, leaves, axis)]
+    return tree.unflatten(structure, [sh.rev(x, (axis,)) for x in leaves] if reverse else leaves)
+
+
+IN_TURN = range(9, (1 << 15) + 1)  # as many elements are combined one after the other ...
+LARGE = 1024  # ... but for products of parts of more elements
+
+Combine = Callable[[list[Any], list[Any]], list[Any]]
+
+
+def _goes_in_turn(combine: Combine, xs: list[Array], axis: int) -> bool:
+    if xs[0].shape[axis] not in IN_TURN:
+        return False
+    parts = [x.aval.update(shape=(*x.shape[:axis], 1, *x.shape[axis + 1:]), weak_type=False) for x in xs]
+    jaxpr, _ = trace_to_jaxpr(lambda *args: combine(list(args[:len(xs)]), list(args[len(xs):])), parts + parts)
+    same = all(v.aval.shape == part.shape and v.aval.dtype == part.dtype
+               for v, part in zip(jaxpr.outvars, parts, strict=True))
+    return same and not (max(part.size for part in parts) > LARGE and _has_products(jaxpr))
+
+
+def _has_products(jaxpr: Jaxpr) -> bool:
+    return any(e.primitive.name == "dot_general" or any(
+        _has_products(p.jaxpr if isinstance(p, ClosedJaxpr) else p) for p in subjaxprs(e.params)) for e in jaxpr.eqns)
+
+
+def _in_turn(combine: Combine, xs: list[Array], axis: int) -> list[Array]:
+    """The running results of `combine`, by a loop."""
+    rows = [sh.expand_dims(sh.moveaxis(x, axis, 0), (axis + 1,)) for x in xs]
+
+    def step(before: list[Array], here: list[Array]) -> tuple[list[Array], list[Array]]:
+        found = [ew.convert(x, x.dtype) for x in combine(before, here)]
+        return found, found
+
+    first = [sh.index_in_dim(x, 0, keepdims=False) for x in rows]
+    _, later = scan(step, first, [sh.slice_in_dim(x, 1, None) for x in rows])
+    return [sh.moveaxis(sh.squeeze(sh.concatenate([sh.expand_dims(a, (0,)), b], 0), (axis + 1,)), 0, axis)
+            for a, b in zip(first, later, strict=True)]
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,

@@ -12,6 +12,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.control.common import share_consts
+from anima.lax.mapping import IN_TURN
 
 XS = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -289,6 +290,40 @@ def test_associative_scan_of_matrices(n: int, reverse: bool) -> None:
     np.testing.assert_allclose(found, np.array(expected[::-1] if reverse else expected).reshape(n, 2, 2), rtol=1e-4,
                                atol=1e-5)
     assert not (lax.associative_scan(jnp.add, jnp.broadcast_to(2, (n,))).weak_type and n > 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("n", [IN_TURN[0] - 1, IN_TURN[0], 17, 300])
+def test_associative_scan_in_turn_and_by_halves(n: int, reverse: bool, axis: int) -> None:
+    """Recurrences with coefficients, their gradients and their derivatives under vmap, on both sides of the limit."""
+    a, b = np.random.default_rng(n).uniform(0.2, 0.9, (2, n, 3)).swapaxes(1, 1 + axis)
+
+    def recurrence(a: Any, b: Any) -> Any:
+        return lax.associative_scan(lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]), (a, b), reverse, axis)[1]
+
+    def one_by_one(a: Any, b: Any) -> Any:
+        def step(x: Any, c: Any) -> Any:
+            x = c[0] * x + c[1]
+            return x, x
+        rows = (jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0))
+        return jnp.moveaxis(lax.scan(step, jnp.zeros(3), rows, reverse=reverse)[1], 0, axis)
+
+    def slope(f: Any) -> Any:
+        return anima.grad(lambda *x: jnp.sum(f(*x) ** 2), (0, 1))
+
+    pairs = np.stack([a, b]), np.stack([b, a])
+    for got, want in ((recurrence(a, b), one_by_one(a, b)), (slope(recurrence)(a, b), slope(one_by_one)(a, b)),
+                      (anima.vmap(slope(recurrence))(*pairs), anima.vmap(slope(one_by_one))(*pairs))):
+        for x, y in zip(anima.tree.leaves(got), anima.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-6)
+
+
+def test_associative_scan_of_results_of_another_type() -> None:
+    """Is what it was without a loop, whose carry has one type."""
+    for n in (5, 20):
+        with pytest.raises(TypeError, match="concatenate"):
+            lax.associative_scan(lambda a, b: (a + b).astype(jnp.float32), jnp.arange(n))
 
 
 # ---------------------------------------------------------------- texts
