@@ -139,7 +139,6 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     if len(sizes) != 1:
         raise ValueError(f"Array inputs to associative_scan must have the same first dimension. (saw: {sorted(sizes)})")
     leaves = [sh.as_array(x) for x in leaves]
-    leaves = [sh.rev(x, (axis,)) for x in leaves] if reverse else leaves
 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
         found, found_structure = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
@@ -148,9 +147,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
                             f"{fun_name(fn)} returned {found_structure}.")
         return found
 
-    if min(sizes) > 1:
-        method = _in_turn if _goes_in_turn(combine, leaves, axis) else prefixes
-        leaves = [ew.convert(x, x.dtype) for x in method(combine, leaves, axis)]
+    if min(sizes) < 2:
+        return tree.unflatten(structure, leaves)
+    if _goes_in_turn(combine, leaves, axis):
+        return tree.unflatten(structure, _in_turn(combine, leaves, axis, reverse))
+    leaves = [sh.rev(x, (axis,)) for x in leaves] if reverse else leaves
+    leaves = [ew.convert(x, x.dtype) for x in prefixes(combine, leaves, axis)]
     return tree.unflatten(structure, [sh.rev(x, (axis,)) for x in leaves] if reverse else leaves)
 
 
@@ -175,7 +177,7 @@ def _has_products(jaxpr: Jaxpr) -> bool:
         _has_products(p.jaxpr if isinstance(p, ClosedJaxpr) else p) for p in subjaxprs(e.params)) for e in jaxpr.eqns)
 
 
-def _in_turn(combine: Combine, xs: list[Array], axis: int) -> list[Array]:
+def _in_turn(combine: Combine, xs: list[Array], axis: int, reverse: bool) -> list[Array]:
     """The running results of `combine`, by a loop."""
     rows = [sh.expand_dims(sh.moveaxis(x, axis, 0), (axis + 1,)) for x in xs]
 
@@ -183,10 +185,12 @@ def _in_turn(combine: Combine, xs: list[Array], axis: int) -> list[Array]:
         found = [ew.convert(x, x.dtype) for x in combine(before, here)]
         return found, found
 
-    first = [sh.index_in_dim(x, 0, keepdims=False) for x in rows]
-    _, later = scan(step, first, [sh.slice_in_dim(x, 1, None) for x in rows])
-    return [sh.moveaxis(sh.squeeze(sh.concatenate([sh.expand_dims(a, (0,)), b], 0), (axis + 1,)), 0, axis)
-            for a, b in zip(first, later, strict=True)]
+    n = xs[0].shape[axis]
+    start, rest = (n - 1, (0, n - 1)) if reverse else (0, (1, n))
+    first = [ew.convert(x, x.dtype) for x in (sh.index_in_dim(x, start, keepdims=False) for x in rows)]
+    _, others = scan(step, first, [sh.slice_in_dim(x, *rest) for x in rows], reverse=reverse)
+    return [sh.moveaxis(sh.squeeze(sh.concatenate([b, one] if reverse else [one, b], 0), (axis + 1,)), 0, axis)
+            for one, b in zip((sh.expand_dims(a, (0,)) for a in first), others, strict=True)]
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
