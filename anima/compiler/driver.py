@@ -1,7 +1,8 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
     jaxpr   dead_code inline hoist blocks expand simplify   equations on arrays
-            known_places conditional accumulate together dead_code
+            postpone known_places conditional accumulate
+            together dead_code
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower no_copies_of_parts                        loops over buffers
             interchange tile schedule                       in the order of a target
@@ -43,6 +44,7 @@ from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.known import known_places
+from anima.compiler.rewriting.postpone import postpone
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.rewriting.together import together
 from anima.compiler.scheduling.interchange import interchange
@@ -82,6 +84,7 @@ def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("blocks", blocks, "jaxpr"),                 # no large arrays between products that could be in parts
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("postpone", postpone, "jaxpr"),             # no transpositions before what can be done as arrays lie
         Pass("known_places", known_places, "jaxpr"),     # no reads at places that are known and in order
         Pass("conditional", conditional, "jaxpr"),       # no choices between an array and itself but for some places
         Pass("accumulate", accumulate, "jaxpr"),         # no sums of arrays that are zero but in a window
