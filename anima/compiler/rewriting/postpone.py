@@ -39,17 +39,14 @@ Order = tuple[int, ...]
 
 def postpone(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Moves transpositions behind what acts on elements or along axes, in a program and those in it."""
-    if not _has_any(closed):
-        return closed
-    work = _Postponed(closed, 2)
-    if work.along_rows or not work.across_rows:
-        work = _Postponed(closed, _LEAST_ROW)
-    jaxpr = closed.jaxpr
-    return closed.replace(jaxpr=jaxpr.replace(eqns=work.eqns, outvars=[work.read(v) for v in jaxpr.outvars]))
-
-
-def _has_any(closed: ClosedJaxpr) -> bool:
-    return any(e.primitive is transpose_p or has_programs(e.params) for e in closed.eqns)
+    eqns = [e.replace(params=map_programs(e.params, postpone)) if has_programs(e.params) else e for e in closed.eqns]
+    jaxpr, outvars = closed.jaxpr, closed.jaxpr.outvars
+    if any(e.primitive is transpose_p for e in eqns):
+        work = _Postponed(eqns, 2)
+        if work.along_rows or not work.across_rows:
+            work = _Postponed(eqns, _LEAST_ROW)
+        eqns, outvars = work.eqns, [work.read(v) for v in outvars]
+    return closed.replace(jaxpr=jaxpr.replace(eqns=eqns, outvars=outvars))
 
 
 def _inverse(order: Sequence[int]) -> Order:
@@ -67,16 +64,14 @@ class _Postponed:
 
     along_rows = across_rows = False
 
-    def __init__(self, closed: ClosedJaxpr, least_row: int) -> None:
+    def __init__(self, eqns: Sequence[Eqn], least_row: int) -> None:
         self.least_row = least_row
         self.eqns: list[Eqn] = []
         self.env: dict[Var, Atom] = {}
         self.made: dict[Var, Eqn] = {}
         self.lying: dict[Var, tuple[Var, Order]] = {}
-        for eqn in closed.eqns:
+        for eqn in eqns:
             eqn = eqn.replace(invars=[self.read(v) for v in eqn.invars])
-            if has_programs(eqn.params):
-                eqn = eqn.replace(params=map_programs(eqn.params, postpone))
             if eqn.primitive is transpose_p:
                 self.transpose(eqn)
             elif not self.moved(eqn):
