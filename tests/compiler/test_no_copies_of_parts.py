@@ -51,6 +51,8 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "transform": (lambda x, y: jnp.fft.rfft(x.reshape(-1)[5:69]), 0),
     "written later": (lambda x, y: (lambda s: running(s[1:], s[0]) + running(s.at[3].set(0.0)[1:], s[2]))(
         jnp.sort(x, 0)), 1),
+    "made as others are": (lambda x, y: (lambda s: (jnp.concatenate([y[0], s[0]]), *s[1:]))(
+        [jnp.sort(x * k, 0).sum(0) for k in range(1, 20)]), 0),
     "columns": (lambda x, y: running(x[:, 1:], y[0, 1:]), 1),
 }
 

@@ -96,7 +96,8 @@ class _Uses:
             for name in unit.reads | unit.writes:
                 self.of[name].append(unit)
         apart = [s for s in statements(*program.body) if isinstance(s, (Again, Call, WindowAt))]
-        self.fixed = buffers_of(apart) | {s.buffer for s in apart if isinstance(s, WindowAt)}
+        repeated = [s.kernel for s in apart if isinstance(s, Again)]  # in which other buffers stand for some of its own
+        self.fixed = buffers_of((*apart, *repeated)) | {s.buffer for s in apart if isinstance(s, WindowAt)}
 
     def can_read(self, copy: Copy, here: Access) -> bool:
         """Whether what reads the target, which nothing else writes, may read the source: that is not written again, nor
