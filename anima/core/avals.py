@@ -297,6 +297,11 @@ def check_countable(name: str, size: Any, dtype: Any = np.int32) -> None:
             "Fix: make two dimensions of it by reshape, or take a part of it by a slice.")
 
 
+def inverse_order(order: Sequence[int]) -> Shape:
+    """The permutation that undoes one: where each axis went."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def canonicalize_axis(axis: Any, ndim: int) -> int:
     """`axis` in `range(ndim)`; NumPy's AxisError, a ValueError and an IndexError, if it is out of bounds."""
     index = operator.index(axis)

@@ -18,7 +18,7 @@ from anima.control.scan import scan_length
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes, canonicalize_axis
-from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
+from anima.core.jaxpr import all_eqns
 from anima.core.stage import StageTrace, StageTracer, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Tracer, aval_of
@@ -163,18 +163,15 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
 def _goes_in_turn(combine: Combine, xs: list[Array], axis: int) -> bool:
+    """Whether a loop can combine the elements, and is quicker than halves of them at once."""
     if xs[0].shape[axis] not in IN_TURN:
         return False
     parts = [x.aval.update(shape=(*x.shape[:axis], 1, *x.shape[axis + 1:]), weak_type=False) for x in xs]
     jaxpr, _ = trace_to_jaxpr(lambda *args: combine(list(args[:len(xs)]), list(args[len(xs):])), parts + parts)
     same = all(v.aval.shape == part.shape and v.aval.dtype == part.dtype
                for v, part in zip(jaxpr.outvars, parts, strict=True))
-    return same and not (max(part.size for part in parts) > LARGE and _has_products(jaxpr))
-
-
-def _has_products(jaxpr: Jaxpr) -> bool:
-    return any(e.primitive.name == "dot_general" or any(
-        _has_products(p.jaxpr if isinstance(p, ClosedJaxpr) else p) for p in subjaxprs(e.params)) for e in jaxpr.eqns)
+    multiplies = any(e.primitive.name == "dot_general" for e in all_eqns(jaxpr))
+    return same and not (multiplies and max(part.size for part in parts) > LARGE)
 
 
 def _in_turn(combine: Combine, xs: list[Array], axis: int, reverse: bool) -> list[Array]:

@@ -396,7 +396,7 @@ def _differences(x: Array) -> Array:
 
 
 def _bin_index(edges: Array, x: Array) -> Array:
-    """1 for the first bin, and so on; 0 or `edges.size` (which updates drop) outside."""
+    """1 for the first bin, and so on; 0 or `edges.size`, which are left out, outside."""
     index = searchsorted(edges, x, side="right")
     last = ew.eq(*promote_dtypes("histogram", x, broadcast_array(edges[-1], x.shape)))
     return select_where(last, sh.full_like(index, edges.size - 1), index)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray
+from anima.core.avals import Shape, ShapedArray, inverse_order
 from anima.core.dims import index_of
 from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
@@ -130,10 +130,6 @@ def _permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
     return tuple(index_of(shape[d]) for d in order)
 
 
-def _inverse(order: Sequence[int]) -> Shape:
-    return tuple(int(d) for d in np.argsort(order))
-
-
 def conv_general_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides: Sequence[int], padding: Any,
                              dimension_numbers: Any) -> Shape:
     """The shape of the output of a convolution without dilation, in the layout that `dimension_numbers` name.
@@ -143,7 +139,7 @@ def conv_general_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides:
     """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple(_permuted(lhs_shape, lhs), _permuted(rhs_shape, rhs), window_strides, padding)
-    return _permuted(shape, _inverse(out))
+    return _permuted(shape, inverse_order(out))
 
 
 def conv_transpose_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides: Sequence[int], padding: Any,
@@ -159,7 +155,7 @@ def conv_transpose_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_stride
         padding = [conv_transpose_padding(k, s, padding) for k, s in zip(kernel[2:], window_strides, strict=True)]
     spread = [dilated(n, s) for n, s in zip(given[2:], window_strides, strict=True)]
     shape = conv_shape_tuple((*given[:2], *spread), kernel, (1,) * len(spread), padding)
-    return _permuted(shape, _inverse(out))
+    return _permuted(shape, inverse_order(out))
 
 
 def conv_transpose_padding(size: int, stride: int, padding: str) -> tuple[int, int]:
@@ -225,7 +221,7 @@ class Convolution(Bilinear):
             _check_preferred(dtype, preferred_element_type)
             dtype = preferred_element_type
         weak = lhs.weak_type and rhs.weak_type
-        return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, weak)
+        return ShapedArray(_permuted(shape, inverse_order(dimension_numbers.out_spec)), dtype, weak)
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: ConvDimensionNumbers, feature_group_count: int = 1,
@@ -388,7 +384,7 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
                 place, rhs_dilation, window, window_strides, strict=True)))]
             out[(slice(None), slice(None), *place)] = np.matmul(seen.reshape(groups, batch, terms), flat)
     out = np.moveaxis(out, 0, -2).reshape(batch, *places, shape[1])
-    return np.moveaxis(out, -1, 1).transpose(_inverse(dimension_numbers.out_spec))
+    return np.moveaxis(out, -1, 1).transpose(inverse_order(dimension_numbers.out_spec))
 
 
 def _check_preferred(dtype: Any, preferred: Any) -> None:

@@ -7,13 +7,12 @@ the row where it starts and, if it is of more than one, what each is further on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from anima.core.avals import Shape
+from anima.core.avals import Shape, inverse_order
 from anima.ops.reference import Extreme
 from anima.util import record
 
@@ -79,11 +78,7 @@ def _windows(shape: Shape, order: Shape, batch: Shape, sizes: Shape, numbers: Nu
         np.array([shape[d] - sizes[d] for d in index_map], np.int64),
         tuple((b, strides[d]) for d, b in zip(batching, indices_batching, strict=True)),
         tuple((sizes[d], strides[d]) for d in order[:count] if d not in single and sizes[d] != 1),
-        (*batch, *[sizes[d] for d in kept]), tuple(axes), _inverse(axes), _inverse(order))
-
-
-def _inverse(order: Sequence[int]) -> Shape:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
+        (*batch, *[sizes[d] for d in kept]), tuple(axes), inverse_order(axes), inverse_order(order))
 
 
 def _in_turn(x: np.ndarray) -> tuple[np.ndarray, Shape]:

@@ -12,7 +12,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.control.common import share_consts
-from anima.lax.mapping import IN_TURN
+from anima.lax.mapping import IN_TURN, LARGE
 
 XS = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -317,6 +317,16 @@ def test_associative_scan_in_turn_and_by_halves(n: int, reverse: bool, axis: int
                       (anima.vmap(slope(recurrence))(*pairs), anima.vmap(slope(one_by_one))(*pairs))):
         for x, y in zip(anima.tree.leaves(got), anima.tree.leaves(want), strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [32, 33])
+def test_associative_scan_of_large_products(size: int) -> None:
+    """On both sides of where several threads share them: those go by halves, without a loop."""
+    assert LARGE == 32 * 32
+    xs = np.random.default_rng(0).normal(size=(12, size, size)).astype(np.float32) / 8
+    loops = "scan" in str(anima.make_jaxpr(lambda xs: lax.associative_scan(jnp.matmul, xs))(xs))
+    assert loops == (size == 32)
+    np.testing.assert_allclose(lax.associative_scan(jnp.matmul, xs)[-1], np.linalg.multi_dot(xs), rtol=1e-3, atol=1e-4)
 
 
 def test_associative_scan_of_results_of_another_type() -> None:

@@ -372,7 +372,9 @@ def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     return [slice_in_dim(values, 0, k, axis=axis), slice_in_dim(order, 0, k, axis=axis)]
 
 
-_FEW_KEPT, _SHORT_ROW, _SOME_ROWS = 3, 512, 16
+_FEW_KEPT = 3     # elements of a row that are taken one by one ...
+_SHORT_ROW = 512  # ... if it is no longer than this: each goes through all of it
+_SOME_ROWS = 16   # rows from which on that is quicker than to keep the best ones of each in order
 
 
 def _takes_one_by_one(eqn: Eqn, target: Target) -> bool:

@@ -16,18 +16,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from anima.compiler.lowering.reduce import REDUCTIONS
 from anima.compiler.rewriting.inline import has_programs, map_programs
-from anima.core.avals import Shape
+from anima.core.avals import Shape, inverse_order
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Primitive
 from anima.ops.broadcast import broadcast_in_dim_p, iota_p
 from anima.ops.family import Elementwise
 from anima.ops.shape import reshape_p, transpose_p
 
-_REDUCTIONS = frozenset(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or",
-                         "reduce_xor"))
 _ALONG = {"cumsum": "axis", "cumprod": "axis", "cummax": "axis", "cummin": "axis", "cumlogsumexp": "axis",
           "sort": "dimension"}  # operations along an axis, which the parameter names
 _LEAST_ROW = 32        # elements of a row that is long
@@ -47,10 +44,6 @@ def postpone(closed: ClosedJaxpr) -> ClosedJaxpr:
             work = _Postponed(eqns, _LEAST_ROW)
         eqns, outvars = work.eqns, [work.read(v) for v in outvars]
     return closed.replace(jaxpr=jaxpr.replace(eqns=eqns, outvars=outvars))
-
-
-def _inverse(order: Sequence[int]) -> Order:
-    return tuple(int(d) for d in np.argsort(order))
 
 
 def _ordered(shape: Sequence[int], order: Sequence[int]) -> Shape:
@@ -110,7 +103,7 @@ class _Postponed:
         if len(orders) != 1 or eqn.effects:
             return False
         order, = orders
-        if eqn.primitive.name in _REDUCTIONS:
+        if eqn.primitive.name in REDUCTIONS:
             return self.reduced(eqn, order)
         axis = _ALONG.get(eqn.primitive.name)
         if axis is None and not isinstance(eqn.primitive, Elementwise):
@@ -123,7 +116,7 @@ class _Postponed:
             params = {**params, axis: order[params[axis]]}
             self.note_rows(shape, order, (params[axis],))
         operands = [self.turned(v, order, eqn) for v in eqn.invars]
-        back = _inverse(order)
+        back = inverse_order(order)
         outs = [Var(v.aval.update(shape=_ordered(v.aval.shape, back))) for v in eqn.outvars]
         self.add(eqn.replace(invars=operands, outvars=outs, params=params))
         for new, out in zip(outs, eqn.outvars, strict=True):
@@ -169,7 +162,7 @@ class _Postponed:
             return atom
         if atom in self.lying:
             return self.lying[atom][0]
-        back = _inverse(order)
+        back = inverse_order(order)
         shape, made = _ordered(atom.aval.shape, back), self.made.get(atom)
         if made is not None and made.primitive is iota_p:
             params = {**made.params, "shape": shape, "dimension": order[made.params["dimension"]]}
