@@ -11,7 +11,7 @@ import numpy as np
 import anima.numpy as jnp
 from anima.core import dtypes
 from anima.core.dims import Dim
-from anima.nn.normalize import logsumexp, softmax
+from anima.nn.normalize import largest, logsumexp, softmax
 
 _FAR_BELOW = -0.7 * float(np.finfo(np.float32).max)  # finite, so that a row that is all masked has no NaN
 
@@ -32,7 +32,8 @@ def _windows(local_window_size: Any, is_causal: bool) -> tuple[int | None, int |
 
 def _parts(queries: int, keys: int, left: int | None, right: int | None) -> list[tuple[slice, slice]]:
     """Queries in parts, each with the keys that any of them sees: every query sees one, or there is one part."""
-    if isinstance(queries, Dim) or isinstance(keys, Dim) or not (left or 0) >= 0 <= (right or 0) or queries > keys:
+    everything = left is right is None or isinstance(queries, Dim) or isinstance(keys, Dim)
+    if everything or min(left or 0, right or 0) < 0 or queries > keys:
         return [(slice(0, queries), slice(0, keys))]
     count = max(1, min(_PARTS if left is None or right is None else _ALIKE, queries // _PART))
     ends = [queries * k // count for k in range(count + 1)]
@@ -89,7 +90,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     query_seq_lengths = _lengths("query_seq_lengths", query_seq_lengths, len(query))
     key_value_seq_lengths = _lengths("key_value_seq_lengths", key_value_seq_lengths, len(query))
     window, given = _windows(local_window_size, is_causal), [] if mask is None else [_mask4(mask, shape)]
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
 
     def attend(rows: slice, columns: slice) -> tuple[Any, Any]:
         """The result for some queries, which see no other keys than these, and their scores."""
@@ -99,8 +100,7 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
             scores = scores + bias
         for one in (*given, *_visible(rows, columns, *window, query_seq_lengths, key_value_seq_lengths)):
             scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
-        weights = softmax(scores).astype(value.dtype)
-        return jnp.einsum("bnts,bsnh->btnh", weights, value[:, columns]), scores
+        return _read(scores, value[:, columns]), scores
 
     everywhere = bias is None and not given and query_seq_lengths is None and key_value_seq_lengths is None
     parts = _parts(*shape[2:], *window) if everywhere else [(slice(0, shape[2]), slice(0, shape[3]))]
@@ -117,6 +117,16 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
         return out
     residual = jnp.concatenate([jnp.swapaxes(logsumexp(s, axis=-1), 1, 2) for s in scores], axis=1)
     return out, residual if batched else residual[0]
+
+
+def _read(scores: Any, value: Any) -> Any:
+    """softmax(scores) @ value, [batch, queries, heads, size]. There are fewer numbers to divide after the product than
+    before it. But where weights are rounded to a narrow type, errors of derivatives cancel only if it is the divided
+    ones that are."""
+    if value.dtype != scores.dtype or value.shape[1] == 0:
+        return jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
+    weights = jnp.exp(scores - largest(scores, -1))
+    return jnp.einsum("bnts,bsnh->btnh", weights, value) / jnp.einsum("bnts->btn", weights)[..., None]
 
 
 def _check_agreement(query: Any, key: Any, value: Any) -> None:

@@ -44,7 +44,7 @@ def _kept(name: str, x: Any, where: Any) -> Any:
     return _inexact(name, x)[0]
 
 
-def _largest(x: Any, axis: Axes, where: Any) -> Any:
+def largest(x: Any, axis: Axes, where: Any = None) -> Any:
     """The maximum along `axis`, kept as a dimension of size 1; a constant for derivatives."""
     return stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=-np.inf))
 
@@ -61,7 +61,7 @@ def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
 
 
 def _softmax(x: Any, axis: Axes, where: Any) -> Any:
-    unnormalized = jnp.exp(x - _largest(x, axis, where))
+    unnormalized = jnp.exp(x - largest(x, axis, where))
     out = unnormalized / jnp.sum(unnormalized, axis, where=where, keepdims=True)
     return out if where is None else jnp.where(where, out, 0)
 
@@ -83,7 +83,7 @@ def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
     x = _kept("log_softmax", x, where)
-    shifted = x - _largest(x, axis, where)
+    shifted = x - largest(x, axis, where)
     out = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis, where=where, keepdims=True))
     return out if where is None else jnp.where(where, out, -np.inf)
 
@@ -107,15 +107,15 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     a = _kept("logsumexp", a, where)
     own, mapped = reduction_axes(axis, a.ndim)
     axes = (*own, *mapped)
-    largest = _largest(jnp.real(a), axes, where)
-    largest = jnp.where(jnp.isfinite(largest), largest, 0)
-    terms = jnp.exp(a - largest.astype(a.dtype))
+    top = largest(jnp.real(a), axes, where)
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    terms = jnp.exp(a - top.astype(a.dtype))
     total = jnp.sum(terms if b is None else b * terms, axes, where=where, keepdims=True)
     sign = jnp.sign(total)
     is_complex = dtypes.issubdtype(a.dtype, np.complexfloating)
     if return_sign or not is_complex:
         total = jnp.abs(total)
-    out = jnp.log(total) + largest.astype(total.dtype)
+    out = jnp.log(total) + top.astype(total.dtype)
     if not keepdims:
         out, sign = jnp.squeeze(out, own), jnp.squeeze(sign, own)
     if return_sign:

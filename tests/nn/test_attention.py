@@ -112,6 +112,25 @@ def test_gradient_and_jit() -> None:
     np.testing.assert_allclose(anima.jit(anima.grad(f))(Q), grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [("float16", 0.02), ("bfloat16", 0.1)])
+def test_gradients_of_narrow_types(dtype: str, most: float) -> None:
+    # Scores are large, so that the errors of single terms would be, too, if they did not cancel.
+    xs = [jnp.asarray(3 * RNG.standard_normal((2, 17, 2, 8)), dtype) for _ in range(3)]
+
+    def gradient(*xs: Any) -> Any:
+        return anima.grad(lambda q: jnp.sum(nn.dot_product_attention(q, *xs[1:]).astype(np.float32)))(xs[0])
+
+    want = gradient(*(x.astype(np.float32) for x in xs))
+    np.testing.assert_allclose(np.asarray(gradient(*xs), np.float32), want, rtol=0, atol=most)
+
+
+def test_nothing_to_attend_to() -> None:
+    q, none = np.ones((2, 3, 2, 4), np.float32), np.ones((2, 0, 2, 4), np.float32)
+    np.testing.assert_array_equal(nn.dot_product_attention(q, none, none), np.zeros_like(q))
+    assert nn.dot_product_attention(none, q, q).shape == none.shape
+    assert nn.dot_product_attention(*[q[..., :0]] * 3).shape == (2, 3, 2, 0)
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match="multiple"):
         nn.dot_product_attention(Q[:, :, :3], KEY, VALUE)
