@@ -25,6 +25,7 @@ from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 from anima.ops.broadcast import broadcast_in_dim_p
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
+LOOKUP = 7             # the cost of an element that is looked up
 OFTEN = 4              # unless they read several arrays, and each of many results is used that many times
 FAR = 1 << 23          # bytes of an array that caches do not hold, so that storing it costs
 FAR_CHEAP = 40         # as many scalar operations as this
@@ -74,7 +75,13 @@ def cost_of(eqn: Eqn) -> int:
     """Scalar operations for one element of the result, its operands aside."""
     if eqn.primitive.name in REDUCTIONS:
         return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
-    return math.ceil(eqn.primitive.cost)
+    return LOOKUP if _looks_up(eqn) else math.ceil(eqn.primitive.cost)
+
+
+def _looks_up(eqn: Eqn) -> bool:
+    """Whether each element of the result is looked up at a place of its own."""
+    return (eqn.primitive.name == "gather"
+            and eqn.outvars[0].aval.ndim - 1 not in eqn.params["dimension_numbers"].offset_dims)
 
 
 def size_of(eqn: Eqn) -> int:
@@ -320,12 +327,13 @@ class _Tree:
 
 
 def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
-    """The variables that take functions that are worth lanes, if all is folded but those `known`, which are in memory,
-    and costly ones that several equations use, which will be."""
+    """The variables that take functions that are worth lanes, or lookups, if all is folded but those `known`, which are
+    in memory, and costly ones that several equations use, which will be."""
     found: set[Var] = set()
     users = Counter(v for eqn in jaxpr.eqns for v in dict.fromkeys(eqn.invars))
     for eqn in jaxpr.eqns:
-        if kinds[id(eqn)] == "map" and (is_costly(eqn) or any(v in found and users[v] == 1 for v in eqn.invars)):
+        if kinds[id(eqn)] == "map" and (is_costly(eqn) or _looks_up(eqn)
+                                        or any(v in found and users[v] == 1 for v in eqn.invars)):
             found.update(v for v in eqn.outvars if v not in known)
     return found
 
