@@ -1,4 +1,5 @@
-"""Strips of lanes around steps: which loops have them, and that they compute the same."""
+"""Strips of lanes around steps, and lanes with long rows one by one: which loops have them, and that they compute the
+same."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.ir.loops import For, Program, statements
 from anima.compiler.scheduling import interchange, strips
 from tests.compiler.stages import SMALL_CACHES, agree, check_threads, lowered
 from tests.compiler.test_interchange import LANES, OTHERS, check, data, in_strips, random_step, slope_of
@@ -23,11 +25,21 @@ def leaves(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: anima.tree.leaves(fun(*args))
 
 
-@pytest.fixture
-def forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All lanes that can be in strips are."""
-    monkeypatch.setattr(strips, "GAIN", 1e9)
+def one_by_one(program: Program) -> bool:
+    """Whether lanes go through all steps, and not in strips."""
+    return not in_strips(program) and any(isinstance(s, For) and s.index.startswith("lane")
+                                          for s in statements(*program.body))
+
+
+@pytest.fixture(params=["strips", "one by one"])
+def forced(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[Program], bool]:
+    """All lanes that can be in strips are, or all that can go one by one do; whether a program has such."""
     monkeypatch.setattr(interchange, "_counts", lambda loop: [])
+    monkeypatch.setattr(strips, "GAIN", 1e9 if request.param == "strips" else 0)
+    monkeypatch.setattr(strips, "ALIKE", 1e9)
+    for name in ("FEW", "ROW", "LONG"):
+        monkeypatch.setattr(strips, name, 1)
+    return in_strips if request.param == "strips" else one_by_one
 
 
 # --- What is in strips ------------------------------------------------------------------------
@@ -176,28 +188,70 @@ def test_what_is_too_large_for_the_caches_stays_in_steps() -> None:
     assert not in_strips(lowered(leaves(anima.vmap(tracked)), data(24), target=SMALL_CACHES).loops)
 
 
+# --- One by one -------------------------------------------------------------------------------
+
+
+def cells(n: int, sums: bool = False) -> Callable[[Any], Any]:
+    """Cells in a ring, what became of three of them, and how many steps there were."""
+    def run(x: Any) -> Any:
+        def step(c: Any, y: Any) -> Any:
+            u, k = c
+            u = u + 0.1 * (jnp.roll(u, 1) + jnp.roll(u, -1) - 2 * u) + 0.01 * y
+            if sums:
+                u = u / (1 + jnp.mean(u * u))
+            return (u, k + 1), u[:3]
+        return lax.scan(step, (jnp.sin(x[0] + jnp.arange(float(n))), 0), jnp.outer(jnp.arange(12.0), jnp.ones(n)))
+    return run
+
+
+def surface(x: Any) -> Any:
+    """A square of which only the inside changes."""
+    def step(_: int, u: Any) -> Any:
+        inside = u[1:-1, 1:-1]
+        return u.at[1:-1, 1:-1].add(0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * inside))
+    return lax.fori_loop(0, 10, step, jnp.cos(x[0] * jnp.arange(30.0)[:, None] + x[1] * jnp.arange(33.0)))
+
+
+@pytest.mark.parametrize("count", [8, 17, 40])
+@pytest.mark.parametrize("fun", [cells(600), cells(600, sums=True), surface], ids=["ring", "sums", "surface"])
+def test_lanes_with_long_rows_go_one_by_one(fun: Callable[[Any], Any], count: int) -> None:
+    x = data(count)
+    assert one_by_one(agree(leaves(anima.vmap(fun)), x).loops)
+    check(fun, x, 1e-4)
+    check_threads(leaves(anima.vmap(fun)), x)
+
+
+def test_but_not_few_lanes_short_sums_or_what_caches_do_not_hold() -> None:
+    def goes(fun: Callable[[Any], Any], count: int, **options: Any) -> bool:
+        return one_by_one(lowered(leaves(anima.vmap(fun)), data(count), **options).loops)
+
+    assert not goes(cells(600), 7)
+    assert not goes(cells(300, sums=True), 24)
+    assert not goes(cells(600), 24, target=SMALL_CACHES)
+
+
 # --- All that can be --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [8, 20, 104])
 @pytest.mark.parametrize("fun", LANES, ids=lambda f: f.__name__)
-def test_forced(forced: None, fun: Callable[[Any], Any], count: int) -> None:
+def test_forced(forced: Callable[[Program], bool], fun: Callable[[Any], Any], count: int) -> None:
     x = data(count)
-    assert in_strips(lowered(anima.vmap(fun), x).loops) or fun.__name__ in LOWERED
+    assert forced(lowered(anima.vmap(fun), x).loops) or fun.__name__ in LOWERED
     check(fun, x, 1e-5)
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_of_lanes_stays_as_it_is(forced: None, name: str) -> None:
+def test_what_is_not_of_lanes_stays_as_it_is(forced: Callable[[Program], bool], name: str) -> None:
     fun, x = OTHERS[name], data(24)
     with anima.disable_jit():
         want = fun(jnp.asarray(x))
     np.testing.assert_allclose(anima.jit(fun)(x), want, 1e-4, 1e-5)
-    assert not in_strips(lowered(fun, x).loops)
+    assert not forced(lowered(fun, x).loops)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float16", "bfloat16", "int32", "float64", "complex64"])
-def test_types(forced: None, dtype: str) -> None:
+def test_types(forced: object, dtype: str) -> None:
     x = RNG.integers(0, 2, (64, 5, 3)).astype(dtype) if dtype != "bfloat16" else jnp.ones((64, 5, 3), dtype)
 
     def step(i: int, s: Any) -> Any:
@@ -222,7 +276,7 @@ def test_a_donated_argument_is_overwritten(forced: None) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_random_steps(forced: None, seed: int) -> None:
+def test_random_steps(forced: object, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, count, axis = int(rng.choice([2, 3, 4, 6, 9])), int(rng.choice([8, 9, 16, 40, 96])), int(rng.integers(2))
     step = random_step(rng, n)

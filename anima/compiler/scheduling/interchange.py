@@ -8,7 +8,8 @@
                                                    kernel: x[l] = x.l[0]
 
 What a lane changes is its own. Where that and the steps are small, it is in registers (`storage/registers.py`), and
-lanes are those of vectors. Of larger ones, strips of lanes go through the steps:
+lanes are those of vectors. Lanes of long rows go through the steps one by one, too: their vectors are along rows, which
+stay in a core's cache. Of those between, strips of lanes go through the steps:
 
     for k < 60:                                  parallel(8) l < 4:
       kernel: each l < 32:                         for k < 60:
@@ -108,6 +109,12 @@ class _Interchange:
                 break
             except DifferentError:
                 continue
+        for count in strips.counts(loop) if found is None else ():
+            try:
+                found = self.by_rows(loop, before, after, count)
+                break
+            except DifferentError:
+                continue
         return None if found is None else self.taken(*found)
 
     def by_lanes(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int,
@@ -136,6 +143,14 @@ class _Interchange:
         alone = strips.without_lanes(loop, count)
         lanes = Lanes(loop, self.buffers, count, ("each", "vector"), alone)
         return lanes, *self.around(lanes, before, after, strips.best(lanes, alone, self.target))
+
+    def by_rows(self, loop: For | While, before: Sequence[Stmt], after: Sequence[Stmt], count: int) -> _Found:
+        """One lane after the other, whose rows are good vectors, in memory."""
+        lanes = Lanes(loop, self.buffers, count, ("each", "vector"))
+        lanes.given = set()
+        strips.check_rows(lanes, self.target)
+        around, single = self.around(lanes, before, after)
+        return lanes, replace(around, body=tuple(_without_lanes(s, count) for s in around.body)), single
 
     def around(self, lanes: Lanes, before: Sequence[Stmt], after: Sequence[Stmt], strip: int = 1,
                ) -> tuple[For, tuple[Stmt, ...]]:
@@ -176,6 +191,18 @@ class _Interchange:
                 self.own.append(replace(self.buffers[n], name=new, size=size, role="temp", alias=None, donated=False))
         self.count += 1
         return [around, *after]
+
+
+def _without_lanes(stmt: Stmt, count: int) -> Stmt:
+    """A statement of one lane, whose kernels reduce what they did but for their first axis, that of the lanes."""
+    if not isinstance(stmt, Kernel):
+        return map_blocks(lambda block: tuple(_without_lanes(s, count) for s in block), stmt)
+    if stmt.reduces is None:
+        return stmt
+    shape, axes = stmt.reduces
+    if shape[0] != count or 0 in axes:
+        raise DifferentError
+    return replace(stmt, reduces=(shape[1:], tuple(a - 1 for a in axes)))
 
 
 def _copy(source: str, target: str, like: Buffer) -> Kernel:

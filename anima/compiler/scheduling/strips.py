@@ -1,4 +1,5 @@
-"""Lanes around the steps of a loop in strips, in memory: whether that is better, and what becomes of a kernel.
+"""Lanes around the steps of a loop in strips, or one by one, in memory: whether that is better, and what becomes of a
+kernel of a strip.
 
     kernel: each l < 32:                         kernel: vector m < 8:
               each i < 6: x[l*6 + i] = ... ->              for i < 6: x.l[i*8 + m] = ...
@@ -49,6 +50,11 @@ LONGEST = 256          # elements of an array that are one lane's, at most: long
 GAIN = 0.995           # what steps in strips must take of the time that they take as they are, at most
 LIGHT = 8.0            # nanoseconds of a sum's term, up to which those of several rows are made at once
 KERNEL = 4.0           # nanoseconds to begin a kernel
+FEW = 8                # lanes, at least, that go through all steps one by one,
+ROW = 64               # elements of their rows, at least,
+LONG = 512             # and if these are added up: the sums of short ones are made beside those of others
+TURN = 1.0             # nanoseconds to begin a row
+ALIKE = 1.25           # of the time of all lanes in each step that they may take
 SHARED = 0.7           # of its time is what a sum takes of which several rows are in registers at once
 ADDED = 4              # vectors' time to add up the lanes of one
 
@@ -85,19 +91,36 @@ def best(lanes: Lanes, alone: Sequence[Stmt], target: Target) -> int:
     strips, masked = -(-lanes.count // strip), target.has("avx512f")
     now = then = 0.0
     for loop in lanes.loops.values():
-        now += _time(loop, lanes, width, masked) + KERNEL
+        in_rows, in_lanes = _times(loop, lanes, width, masked)
+        now += (in_lanes if loop.kind == "vector" else min(in_rows, in_lanes)) + KERNEL
         then += strips * (lanes.each(loop) * sum(map(cost, loop.body)) * strip // width + KERNEL)
     if then + (strips - 1) * sum(map(cost, alone)) > GAIN * now:
         raise DifferentError
     return strip
 
 
-def _time(loop: For, lanes: Lanes, width: int, masked: bool) -> float:
-    """Nanoseconds, about, of a kernel's loop over lanes as it is: in vectors along rows or sums, or of lanes."""
+def check_rows(lanes: Lanes, target: Target) -> None:
+    """Raises DifferentError unless lanes are better one by one: their rows are long enough for full vectors, stay in a
+    core's cache through all steps, and take about as long alone as beside the others in each step."""
+    width, masked = target.vector_bytes // widest(lanes.kernels), target.has("avx512f")
+    own = sum(size_in_bytes(lanes.buffers[n]) for n in lanes.small) // lanes.count
+    longest = max(map(lanes.own, lanes.small), default=0)
+    loops = {s.kind for s in statements(*lanes.kernels) if isinstance(s, For)}
+    if lanes.count < FEW or own > target.second_cache or longest < (LONG if "reduce" in loops else ROW) or (
+            not loops <= {"each", "vector", "reduce"}):
+        raise DifferentError
+    now = sum(min(_times(f, lanes, width, masked)) for f in lanes.loops.values())
+    then = sum(_times(f, lanes, width, masked)[0] + lanes.count * TURN for f in lanes.loops.values())
+    if then > ALIKE * now:
+        raise DifferentError
+
+
+def _times(loop: For, lanes: Lanes, width: int, masked: bool) -> tuple[float, float]:
+    """Nanoseconds, about, of a kernel's loop over lanes in vectors along rows or sums, and of lanes."""
     each, one = lanes.each(loop), sum(map(cost, loop.body))
     inner = [s for s in statements(*loop.body) if isinstance(s, For)]
     if not inner and each > 1:
-        return one * each * lanes.count / width
+        return (one * each * lanes.count / width,) * 2
     lets = lets_of(statements(*loop.body))
     places = [steps(node.index, lets) for node in walk(*loop.body) if isinstance(node, (Load, Store))]
 
@@ -112,7 +135,7 @@ def _time(loop: For, lanes: Lanes, width: int, masked: bool) -> float:
 
     in_lanes = one / width + APART * _far(loop.body, loop.index, lets)
     in_rows = one * min([1.0, *map(share, inner)])
-    return each * lanes.count * (in_lanes if loop.kind == "vector" else min(in_rows, in_lanes))
+    return each * lanes.count * in_rows, each * lanes.count * in_lanes
 
 
 def _far(stmts: Sequence[Stmt], lane: str, lets: Mapping[str, Expr]) -> int:
